@@ -1,0 +1,16 @@
+//! Kollage builds families of interdependent container images from a typed catalogue. The rooms of the house:
+//!
+//! - [`catalogue`]: TOML definitions to checked types; [`template`]: recipes to Dockerfiles
+//! - [`dockerfile`]: Dockerfile text to typed instructions and steps; [`context`]: the files a build may read
+//! - [`graph`]: nodes, edges, selection, keys, plan; [`schedule`]: carries a plan out
+//! - [`engine`]: what a plan is carried out with; [`image`]: layers, configurations, archives, the store;
+//!   [`registry`]: pull
+//! - [`report`]: events to what a person or a machine reads; [`cli`]: the command line
+//! - [`diag`], [`error`], [`event`]: what every room speaks
+//!
+//! The library never prints, never reads the environment and never exits; `cli` does.
+
+pub mod diag;
+pub mod error;
+pub mod event;
+pub mod suggest;
