@@ -13,4 +13,5 @@
 pub mod diag;
 pub mod error;
 pub mod event;
+pub mod image;
 pub mod suggest;

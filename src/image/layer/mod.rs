@@ -1,0 +1,71 @@
+//! Layers: what an overlay's upper directory says as a tar, and a tar as an overlay's lower directory.
+//!
+//! In a directory a deletion is a character device 0:0 and a replaced directory carries `trusted.overlay.opaque`
+//! (overlayfs); in a tar they are the entries `.wh.NAME` and `.wh..wh..opq` (OCI image spec, layer.md).
+//!
+//! - [`stack`]: the merged view of a list of lower directories, without mounting anything
+//! - [`diff`]: an upper directory to a deterministic tar; [`write`]: the tar format going out
+//! - [`unpack`]: a tar to a lower directory; [`read`]: the tar format coming in, [`decompress`] before it
+//! - [`merged`]: a whole stack as one tar
+//! - [`compress`]: gzip and zstd in parallel, the same bytes whatever the number of threads
+
+use crate::event::Cancel;
+
+pub mod compress;
+pub mod decompress;
+pub mod diff;
+pub mod hash;
+pub mod merged;
+pub mod read;
+pub mod stack;
+pub(crate) mod sys;
+#[cfg(test)]
+mod tests;
+pub mod unpack;
+pub mod write;
+
+/// Prefix of an entry that says: this name of the layers below is deleted.
+pub const WHITEOUT_PREFIX: &[u8] = b".wh.";
+/// Entry that says: nothing of the layers below is visible in this directory.
+pub const OPAQUE_MARKER: &[u8] = b".wh..wh..opq";
+/// Other names of this kind belong to AUFS's own records and mean nothing elsewhere.
+pub const AUFS_PREFIX: &[u8] = b".wh..wh.";
+
+/// Marks of an opaque directory, as root and as a user write it.
+pub(crate) const OPAQUE_XATTRS: [&[u8]; 2] = [b"trusted.overlay.opaque", b"user.overlay.opaque"];
+
+/// Attributes that belong to the machine and not to the files: overlayfs's own records, SELinux labels.
+pub(crate) fn is_private_xattr(name: &[u8]) -> bool {
+    name.starts_with(b"trusted.overlay.") || name.starts_with(b"user.overlay.") || name == b"security.selinux"
+}
+
+/// What a layer may hold, so that a small file can't fill the machine. Generous: no honest image comes near.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    pub max_entries: u64,
+    /// Apparent size of one file.
+    pub max_file_size: u64,
+    /// Apparent size of all files together.
+    pub max_total_size: u64,
+    /// Of one extended header: long names, attributes.
+    pub max_header_size: u64,
+    /// Directories within directories.
+    pub max_depth: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            max_entries: 8_000_000,
+            max_file_size: 64 << 30,
+            max_total_size: 512 << 30,
+            max_header_size: 2 << 20,
+            max_depth: 256,
+        }
+    }
+}
+
+/// `None` never stops.
+pub(crate) fn check(cancel: Option<&Cancel>) -> crate::error::Result<()> {
+    cancel.map_or(Ok(()), Cancel::check)
+}
