@@ -10,7 +10,9 @@
 //!
 //! The library never prints, never reads the environment and never exits; `cli` does.
 
+pub mod context;
 pub mod diag;
+pub mod dockerfile;
 pub mod error;
 pub mod event;
 pub mod image;

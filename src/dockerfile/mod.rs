@@ -1,0 +1,113 @@
+//! Dockerfile text to typed instructions with spans, and from there to steps: expanded, checked, ready to be keyed.
+//!
+//! Three calls, each of which needs more to be known than the one before:
+//! [`parse`] needs the text alone; [`resolve`] the build arguments (it expands the FROM lines and finds out which
+//! stages and which other images the target needs: the edges of the graph); [`lower`] the configuration of each base.
+//!
+//! Semantics are those of BuildKit's frontend, where they differ from the older builder's; in particular, of an ENV
+//! and an ARG with the same name the later one wins.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::diag::{Diagnostics, SourceFile};
+use crate::image::config::{ImageConfig, Platform};
+use crate::suggest;
+
+mod arguments;
+pub mod ast;
+mod duration;
+mod expand;
+mod flags;
+mod history;
+mod lines;
+mod lower;
+mod mount;
+mod parse;
+mod pattern;
+mod platform;
+mod resolve;
+mod source;
+pub mod step;
+#[cfg(test)]
+mod tests;
+mod unsupported;
+mod words;
+
+use ast::Dockerfile;
+use step::{LoweredStage, StageBase};
+
+/// What the command line and the definition say about a build; everything that expansion may look at.
+#[derive(Clone, Debug)]
+pub struct Inputs {
+    /// Name or number of a stage; the last one when there is none.
+    pub target: Option<String>,
+    pub build_args: BTreeMap<String, String>,
+    pub platform: Platform,
+}
+
+/// A Dockerfile with its FROM lines expanded, reduced to what the target needs.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    pub dockerfile: Arc<Dockerfile>,
+    pub inputs: Inputs,
+    /// In an order in which each stage comes after those it needs; the last one is the target.
+    pub stages: Vec<ResolvedStage>,
+    /// Names of images outside the file: in FROM, COPY --from and RUN --mount=from=, each once, in order.
+    pub images: Vec<String>,
+    /// Values that `ARG <name>` without a default takes over within a stage: the predefined ones about platforms, and
+    /// the ARG lines before the first FROM.
+    pub globals: BTreeMap<String, String>,
+    /// Build arguments that no ARG of the file declares: most likely misspelt.
+    pub unused_build_args: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct ResolvedStage {
+    pub index: usize,
+    pub base: StageBase,
+    /// As `FROM --platform` asks for it, expanded; None is the target's.
+    pub platform: Option<Platform>,
+}
+
+/// All problems of the text at once.
+pub fn parse(file: &Arc<SourceFile>) -> Result<Dockerfile, Diagnostics> {
+    parse::file(file)
+}
+
+pub fn resolve(dockerfile: &Arc<Dockerfile>, inputs: &Inputs) -> Result<Resolved, Diagnostics> {
+    resolve::resolve(dockerfile, inputs)
+}
+
+/// `bases` has the configuration of every name in `resolved.images` that is used as a FROM.
+pub fn lower(resolved: &Resolved, bases: &BTreeMap<String, ImageConfig>) -> Result<Vec<LoweredStage>, Diagnostics> {
+    let (stages, problems) = lower::lower(resolved, &|name| bases.get(name).cloned());
+    if problems.has_errors() { Err(problems) } else { Ok(stages) }
+}
+
+/// Instructions and flags that parse but that the embedded engine does not carry out yet, by name and line. Bases need
+/// not be known: variables that only they set count as empty.
+pub fn unsupported(resolved: &Resolved) -> Diagnostics {
+    let unknown = ImageConfig::new(&resolved.inputs.platform);
+    let (stages, _) = lower::lower(resolved, &|_| Some(unknown.clone()));
+    unsupported::check(resolved, &stages)
+}
+
+/// The same once the bases are known: this sees what their ONBUILD adds.
+pub fn unsupported_steps(resolved: &Resolved, stages: &[LoweredStage]) -> Diagnostics {
+    unsupported::check(resolved, stages)
+}
+
+/// A hint that names what was probably meant.
+fn nearest(written: &str, known: impl Iterator<Item = String>) -> Option<String> {
+    let known: Vec<String> = known.collect();
+    suggest::nearest(written, known.iter().map(String::as_str)).map(|name| format!("did you mean `{name}`?"))
+}
+
+/// At most `longest` characters.
+fn shorten(text: &str, longest: usize) -> String {
+    match text.char_indices().nth(longest) {
+        Some(_) => text.chars().take(longest.saturating_sub(1)).chain(['…']).collect(),
+        None => text.to_owned(),
+    }
+}
