@@ -16,4 +16,5 @@ pub mod dockerfile;
 pub mod error;
 pub mod event;
 pub mod image;
+pub mod registry;
 pub mod suggest;
