@@ -13,8 +13,10 @@
 pub mod context;
 pub mod diag;
 pub mod dockerfile;
+pub mod engine;
 pub mod error;
 pub mod event;
+pub mod graph;
 pub mod image;
 pub mod registry;
 pub mod suggest;

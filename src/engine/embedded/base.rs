@@ -1,0 +1,87 @@
+//! Images that others begin with, from wherever they come.
+
+use std::fs::File;
+
+use super::run::DEFAULT_PATH;
+use super::{EmbeddedEngine, bootstrap};
+use crate::engine::{BaseJob, BaseSource, Built, Ctl, Engine as _};
+use crate::error::{Context as _, Error, Result};
+use crate::image::archive::{Imported, import_docker_archive, import_oci};
+use crate::image::config::{History, ImageConfig, Platform};
+use crate::image::store::Layer;
+use crate::registry::{self, Caller, Reference};
+
+pub fn base(engine: &EmbeddedEngine, job: &BaseJob, ctl: &Ctl<'_>) -> Result<Built> {
+    if !job.refresh
+        && let Some(built) = engine.recall(&job.key)?
+    {
+        return Ok(built);
+    }
+    let _lock = engine.store.lock_key(&job.key, ctl.cancel)?;
+    // Whoever held the lock may have made it.
+    if !job.refresh
+        && let Some(built) = engine.recall(&job.key)?
+    {
+        return Ok(built);
+    }
+    let store = &engine.store;
+    let imported = |i: Imported| (i.config, i.size);
+    let (config, size) = match &job.source {
+        BaseSource::Bootstrap(wanted) => {
+            let layer = bootstrap::bootstrap(engine, wanted, job.source_date_epoch, ctl)?;
+            (first_layer(job, &layer, &format!("bootstrap {} {}", wanted.distribution, wanted.suite))?, layer.size)
+        }
+        BaseSource::RootfsTar { path } => {
+            let mut file =
+                File::open(path).bad_input(|| format!("cannot read the root file system `{}`", path.display()))?;
+            let layer = store
+                .import_rootfs(&mut file, job.source_date_epoch, ctl.cancel)
+                .map_err(|e| e.context(format!("cannot unpack the root file system `{}`", path.display())))?;
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            (first_layer(job, &layer, &format!("root file system {name}"))?, layer.size)
+        }
+        BaseSource::OciLayout { path, reference } => {
+            imported(import_oci(store, path, reference.as_deref(), &job.platform, ctl.cancel)?)
+        }
+        BaseSource::DockerArchive { path, reference } => {
+            imported(import_docker_archive(store, path, reference.as_deref(), &job.platform, ctl.cancel)?)
+        }
+        BaseSource::Registry { reference } => {
+            let name = reference
+                .parse::<Reference>()
+                .map_err(|e| Error::bad_input(format!("`{reference}` does not name an image")).cause(e))?;
+            let caller = Caller { node: ctl.node, sink: ctl.sink, cancel: ctl.cancel };
+            imported(registry::pull(store, &name, &job.platform, &engine.options.registry, &caller)?)
+        }
+    };
+    let built = Built { key: job.key.clone(), config, size };
+    store.put_result(&job.key, &built)?;
+    Ok(built)
+}
+
+/// The configuration of a base that Kollage itself makes one for.
+pub fn foresee(source: &BaseSource, platform: &Platform) -> Option<ImageConfig> {
+    // As the official images of either kind have it.
+    let cmd = match source {
+        BaseSource::Bootstrap(_) => "bash",
+        BaseSource::RootfsTar { .. } => "/bin/sh",
+        BaseSource::OciLayout { .. } | BaseSource::DockerArchive { .. } | BaseSource::Registry { .. } => return None,
+    };
+    let mut config = ImageConfig::new(platform);
+    config.config.env_set("PATH", DEFAULT_PATH);
+    config.config.cmd = Some(vec![cmd.to_owned()]);
+    Some(config)
+}
+
+fn first_layer(job: &BaseJob, layer: &Layer, created_by: &str) -> Result<ImageConfig> {
+    let created = super::build::timestamp(job.source_date_epoch)?;
+    let mut config = foresee(&job.source, &job.platform).unwrap_or_else(|| ImageConfig::new(&job.platform));
+    config.rootfs.diff_ids.push(layer.diff_id.clone());
+    config.history.push(History {
+        created: Some(created.clone()),
+        created_by: Some(created_by.to_owned()),
+        ..History::default()
+    });
+    config.created = Some(created);
+    Ok(config)
+}

@@ -1,0 +1,319 @@
+//! Builds one node: its stages in order, each step taken from the store or carried out, and the image's configuration.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+use super::helper::spec::{Report, Request, RootSpec, WorkdirSpec};
+use super::output::Redactor;
+use super::request::{self, Trees};
+use super::run::{self, RunRequest};
+use super::sandbox::{self, Streams};
+use super::{EmbeddedEngine, helper::spec::RawPath};
+use crate::dockerfile::step::{Action, LoweredStage, StageBase, Step};
+use crate::engine::{BuildJob, Built, Check, Ctl};
+use crate::error::{Context as _, Error, Result};
+use crate::event::{Event, Stream};
+use crate::graph::key::{Content, Elsewhere, step_key};
+use crate::image::config::{History, ImageConfig, chain_id};
+use crate::image::digest::{Digest, Key};
+use crate::image::store::StepRecord;
+
+/// Lines of output that an error brings along; all of them are in the log.
+const LAST_LINES: usize = 20;
+
+pub fn build(engine: &EmbeddedEngine, job: &BuildJob, ctl: &Ctl<'_>) -> Result<Built> {
+    let mut steps = job.checks.len();
+    steps += job.stages.iter().flat_map(|s| &s.steps).filter(|s| s.action.touches_files()).count();
+    let created = timestamp(job.source_date_epoch)?;
+    let mut build = Build { engine, job, ctl, created, stages: HashMap::new(), step: 0, steps };
+    build.run()
+}
+
+/// A stage as far as it is built.
+#[derive(Clone, Debug, Default)]
+struct Tree {
+    diff_ids: Vec<Digest>,
+    history: Vec<History>,
+    size: u64,
+}
+
+struct Build<'a> {
+    engine: &'a EmbeddedEngine,
+    job: &'a BuildJob,
+    ctl: &'a Ctl<'a>,
+    created: String,
+    stages: HashMap<usize, Tree>,
+    /// Counted from 1, over all stages and the checks.
+    step: usize,
+    steps: usize,
+}
+
+impl Trees for Build<'_> {
+    fn stage(&self, index: usize) -> Option<&[Digest]> {
+        self.stages.get(&index).map(|tree| tree.diff_ids.as_slice())
+    }
+
+    fn image(&self, name: &str) -> Option<&[Digest]> {
+        self.job.bases.get(name).map(|built| built.config.rootfs.diff_ids.as_slice())
+    }
+}
+
+impl Build<'_> {
+    fn run(&mut self) -> Result<Built> {
+        for stage in &self.job.stages {
+            let tree = self.stage(stage)?;
+            self.stages.insert(stage.index, tree);
+        }
+        let Some(target) = self.job.stages.last() else {
+            return Err(Error::bad_input("the Dockerfile has no stage"));
+        };
+        let tree = self.stages.get(&target.index).cloned().unwrap_or_default();
+        self.check_layers(target, &tree)?;
+        let built = Built { key: self.job.key.clone(), size: tree.size, config: self.config(target, tree) };
+        for check in &self.job.checks {
+            self.check(check, &built)?;
+        }
+        self.engine.store.put_result(&self.job.key, &built)?;
+        Ok(built)
+    }
+
+    fn base(&self, base: &StageBase) -> Result<Tree> {
+        Ok(match base {
+            StageBase::Scratch => Tree::default(),
+            StageBase::Stage(index) => self
+                .stages
+                .get(index)
+                .cloned()
+                .ok_or_else(|| Error::failed(format!("stage {index} is used before it is built")))?,
+            StageBase::Image(name) => {
+                let built = self
+                    .job
+                    .bases
+                    .get(name)
+                    .ok_or_else(|| Error::failed(format!("the base image `{name}` was not made available")))?;
+                Tree {
+                    diff_ids: built.config.rootfs.diff_ids.clone(),
+                    history: built.config.history.clone(),
+                    size: built.size,
+                }
+            }
+        })
+    }
+
+    fn stage(&mut self, stage: &LoweredStage) -> Result<Tree> {
+        let mut tree = self.base(&stage.base)?;
+        for (position, step) in stage.steps.iter().enumerate() {
+            self.ctl.cancel.check()?;
+            let layer = if step.action.touches_files() {
+                self.timed(step.title.clone(), |build, number| {
+                    build.layer(stage.index, position, step, &tree.diff_ids, number)
+                })?
+            } else {
+                None
+            };
+            tree.history.push(History {
+                created: Some(self.created.clone()),
+                created_by: Some(step.created_by.clone()),
+                empty_layer: layer.is_none(),
+                ..History::default()
+            });
+            if let Some(id) = layer {
+                tree.size += self.engine.store.layer(&id).map_or(0, |l| l.size);
+                tree.diff_ids.push(id);
+            }
+        }
+        Ok(tree)
+    }
+
+    /// Tells that a step begins and ends; the step says whether it was taken from the store.
+    fn timed<T>(&mut self, title: String, work: impl FnOnce(&mut Self, usize) -> Result<(T, bool)>) -> Result<T> {
+        self.step += 1;
+        let (number, steps, node) = (self.step, self.steps, self.ctl.node.clone());
+        let begun = Instant::now();
+        self.ctl.sink.event(Event::StepStarted { node: node.clone(), step: number, steps, title });
+        let (value, reused) = work(self, number)?;
+        self.ctl.sink.event(Event::StepFinished { node, step: number, reused, duration: begun.elapsed() });
+        Ok(value)
+    }
+
+    /// The layer that a step makes, and whether it was there already.
+    fn layer(
+        &mut self,
+        stage: usize,
+        position: usize,
+        step: &Step,
+        below: &[Digest],
+        number: usize,
+    ) -> Result<(Option<Digest>, bool)> {
+        let key = self.key(stage, position, step, below);
+        if let Some(layer) = self.recorded(&key) {
+            return Ok((layer, true));
+        }
+        let store = &self.engine.store;
+        let _lock = store.lock_key(&key, self.ctl.cancel)?;
+        // Whoever held the lock may have made it.
+        if let Some(layer) = self.recorded(&key) {
+            return Ok((layer, true));
+        }
+        let layer = self
+            .carry_out(step, below, number)
+            .map_err(|e| if e.kind() == crate::error::Kind::Interrupted { e } else { self.located(e, step) })?;
+        store.put_step(&key, &StepRecord { layer: layer.clone() })?;
+        Ok((layer, false))
+    }
+
+    fn key(&self, stage: usize, position: usize, step: &Step, below: &[Digest]) -> Key {
+        let none = Content::new();
+        let content = self.job.content.get(&(stage, position)).unwrap_or(&none);
+        let elsewhere = Elsewhere {
+            stage: &|index| self.stage(index).map(chain_id),
+            image: &|name| self.image(name).map(chain_id),
+        };
+        step_key(&chain_id(below), &step.action, content, &elsewhere, &self.job.platform, self.job.source_date_epoch)
+    }
+
+    fn recorded(&self, key: &Key) -> Option<Option<Digest>> {
+        if self.job.no_cache {
+            return None;
+        }
+        let record = self.engine.store.step(key)?;
+        record.layer.as_ref().is_none_or(|id| self.engine.store.layer(id).is_some()).then_some(record.layer)
+    }
+
+    fn carry_out(&self, step: &Step, below: &[Digest], number: usize) -> Result<Option<Digest>> {
+        let work = self.engine.store.work_dir()?;
+        let root = RootSpec { work: RawPath::from(work.path()), lower: self.engine.lower(below)?, scaffold: None };
+        let upper = work.path().join(RootSpec::UPPER);
+        let changed = match &step.action {
+            Action::Config => false,
+            Action::Run(run) => {
+                let prepared = request::run(self.engine, self.job, run, step.line, self, root, self.ctl.cancel)?;
+                let request = Request::Run(Box::new(prepared.spec.clone()));
+                self.process(&request, number, &prepared.redactor)?;
+                true
+            }
+            Action::Copy(copy) => {
+                let spec = request::copy(self.engine, self.job, copy, step.line, self, root)?;
+                self.process(&Request::Copy(Box::new(spec)), number, &Redactor::default())?;
+                true
+            }
+            Action::Workdir { path, user } => {
+                let spec = WorkdirSpec { root, path: path.clone(), user: user.clone() };
+                self.process(&Request::Workdir(spec), number, &Redactor::default())?
+            }
+        };
+        if !changed {
+            return Ok(None);
+        }
+        let layer = self.engine.store.commit_upper(&upper, below, self.job.source_date_epoch)?;
+        Ok(Some(layer.diff_id))
+    }
+
+    /// Runs a helper to its end; whether it changed something. Its output goes to whoever watches.
+    fn process(&self, request: &Request, number: usize, redactor: &Redactor) -> Result<bool> {
+        let mut last = VecDeque::with_capacity(LAST_LINES);
+        let report = sandbox::call(
+            &self.engine.options.helper,
+            request,
+            Streams::Capture(&mut |stream, line| self.show(number, stream, redactor.redact(line), &mut last)),
+            self.ctl.cancel,
+        )?;
+        match report {
+            Report::Exited(0) => Ok(true),
+            Report::Done { changed } => Ok(changed),
+            other => Err(ended_badly(&other, last)),
+        }
+    }
+
+    fn show(&self, step: usize, stream: Stream, line: String, last: &mut VecDeque<String>) {
+        if last.len() == LAST_LINES {
+            last.pop_front();
+        }
+        last.push_back(line.clone());
+        self.ctl.sink.event(Event::Output { node: self.ctl.node.clone(), step, stream, line });
+    }
+
+    /// Puts the instruction and its line in front of what went wrong with it.
+    fn located(&self, error: Error, step: &Step) -> Error {
+        let file = self.job.dockerfile.file.path().display();
+        error.context(format!("{file}:{}: `{}` failed", step.line, step.title))
+    }
+
+    fn check(&mut self, check: &Check, built: &Built) -> Result<()> {
+        let command = check.run.join(" ");
+        self.timed(format!("Check: {command}"), |build, number| {
+            let mut last = VecDeque::with_capacity(LAST_LINES);
+            let request =
+                RunRequest { entrypoint: Some(check.run.clone()), user: check.user.clone(), ..RunRequest::default() };
+            let streams = Streams::Capture(&mut |stream, line| build.show(number, stream, line, &mut last));
+            let report = run::execute(build.engine, built, &request, streams, build.ctl.cancel)?;
+            if report == Report::Exited(0) {
+                return Ok(((), false));
+            }
+            Err(ended_badly(&report, last)
+                .context(format!("the check `{command}` failed in the finished image of {}", build.ctl.node)))
+        })
+    }
+
+    fn check_layers(&self, target: &LoweredStage, tree: &Tree) -> Result<()> {
+        let Some(max) = self.job.max_layers else { return Ok(()) };
+        let mut base = &target.base;
+        // A stage on a stage: what is below the lowest of them is not the node's own.
+        while let StageBase::Stage(index) = base {
+            match self.job.stages.iter().find(|s| s.index == *index) {
+                Some(stage) => base = &stage.base,
+                None => break,
+            }
+        }
+        let own = tree.diff_ids.len() - self.base(base)?.diff_ids.len().min(tree.diff_ids.len());
+        if own <= max {
+            return Ok(());
+        }
+        Err(Error::bad_input(format!("{} makes {own} layers, and at most {max} are allowed", self.ctl.node))
+            .cause(format!("in `{}`", self.job.dockerfile.file.path().display()))
+            .hint("join its RUN, COPY and ADD instructions: a plugin is one layer"))
+    }
+
+    fn config(&self, target: &LoweredStage, tree: Tree) -> ImageConfig {
+        let mut config = target.config.clone();
+        config.created = Some(self.created.clone());
+        config.rootfs.diff_ids = tree.diff_ids;
+        config.history = tree.history;
+        config.config.labels.extend(self.job.labels.clone());
+        config
+    }
+}
+
+/// How a command ended that should have ended well, with the last of what it said.
+pub fn ended_badly(report: &Report, last: VecDeque<String>) -> Error {
+    let error = match report {
+        Report::Exited(code) => Error::failed(format!("exit status {code}")),
+        Report::Signalled(9) => {
+            Error::failed("killed by signal 9").hint("the kernel may have run out of memory: `dmesg` says so")
+        }
+        Report::Signalled(signal) => Error::failed(format!("killed by signal {signal}")),
+        Report::NotExecuted { message, hint, .. } => {
+            let error = Error::failed(message.clone());
+            match hint {
+                Some(hint) => error.hint(hint.clone()),
+                None => error,
+            }
+        }
+        Report::Done { .. } | Report::Failure(_) => Error::failed("the helper gave an answer to another question"),
+    };
+    match Vec::from(last) {
+        lines if lines.is_empty() => error,
+        lines => error.cause(format!("its last output was\n{}", lines.join("\n"))),
+    }
+}
+
+/// `created` in configurations and histories.
+pub fn timestamp(source_date_epoch: Option<i64>) -> Result<String> {
+    let time = match source_date_epoch {
+        Some(seconds) => {
+            jiff::Timestamp::from_second(seconds).bad_input(|| format!("SOURCE_DATE_EPOCH={seconds} is not a time"))?
+        }
+        None => jiff::Timestamp::now(),
+    };
+    Ok(time.to_string())
+}

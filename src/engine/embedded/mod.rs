@@ -1,0 +1,183 @@
+//! The embedded engine: one process, no daemon.
+//!
+//! - [`build`]: stages and steps of one node; [`run`]: a command in an image, for checks and `kollage run`
+//! - [`base`]: images that others begin with
+//! - [`preflight`]: what must hold before anything starts
+//! - [`lend`]: what the host lends to a step and takes back
+//! - [`helper`]: the process that enters namespaces, mounts and becomes a step; [`sandbox`]: how it is talked to
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::io::Errno;
+
+use crate::dockerfile::step::Network;
+use crate::engine::{BaseJob, BaseSource, BuildJob, Built, Ctl, Engine, Published, SecretSource};
+use crate::error::{Error, Result};
+use crate::image::config::{ImageConfig, Platform};
+use crate::image::digest::{Digest, Key};
+use crate::image::store::{Codec, Store, WorkDir};
+
+mod base;
+mod bootstrap;
+mod build;
+mod finish;
+pub mod helper;
+pub mod lend;
+mod output;
+mod preflight;
+mod request;
+pub mod run;
+mod sandbox;
+
+use helper::mounts::standard_points;
+use helper::overlay::{Point, build_scaffold};
+use helper::spec::{LentFile, RawPath};
+
+const SCAFFOLD: &str = "scaffold";
+
+/// What a run gives to the engine; everything of it comes from `cli`.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program to be started as a helper: this one, except in tests, which have another.
+    pub helper: PathBuf,
+    /// What RUN steps without a `--network` of their own get.
+    pub network: Network,
+    pub lending: lend::Lending,
+    pub secrets: std::collections::BTreeMap<String, SecretSource>,
+    pub codec: Codec,
+    /// How bases are pulled.
+    pub registry: crate::registry::Options,
+    /// Whether `RUN --security=insecure` may be what it says.
+    pub allow_insecure: bool,
+    /// Less free space than this on the store's file system is reported before anything starts.
+    pub min_free: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            helper: "/proc/self/exe".into(),
+            network: Network::Default,
+            lending: lend::Lending::default(),
+            secrets: std::collections::BTreeMap::new(),
+            codec: Codec::default(),
+            registry: crate::registry::Options::default(),
+            allow_insecure: false,
+            min_free: 2 << 30,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct EmbeddedEngine {
+    store: Store,
+    options: Options,
+    /// Mount points of steps by what they are, each made once and put below the layers of every step.
+    scaffolds: Mutex<Vec<(Vec<Point>, WorkDir)>>,
+}
+
+impl EmbeddedEngine {
+    pub fn new(store: Store, options: Options) -> Self {
+        EmbeddedEngine { store, options, scaffolds: Mutex::default() }
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    fn scaffold(&self, lent: &[LentFile]) -> Result<RawPath> {
+        let points = standard_points(lent);
+        let mut scaffolds = self.scaffolds.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, work)) = scaffolds.iter().find(|(p, _)| *p == points) {
+            return Ok(RawPath(work.path().join(SCAFFOLD)));
+        }
+        let work = self.store.work_dir()?;
+        let path = work.path().join(SCAFFOLD);
+        build_scaffold(&path, &points).map_err(|e| fs_error("cannot make the mount points of steps".into(), e))?;
+        scaffolds.push((points, work));
+        Ok(RawPath(path))
+    }
+
+    /// Directories of layers as an overlay takes them: each once, for a layer that comes again higher up says
+    /// everything again; and none that is empty.
+    fn lower(&self, diff_ids: &[Digest]) -> Result<Vec<RawPath>> {
+        let mut out = Vec::with_capacity(diff_ids.len());
+        for (position, id) in diff_ids.iter().enumerate() {
+            if diff_ids[position + 1..].contains(id) {
+                continue;
+            }
+            let layer = self.store.layer(id).ok_or_else(|| {
+                Error::unusable(format!("layer {} is no longer in the store", id.short()))
+                    .hint("it was removed while it was in use; run the command again")
+            })?;
+            if layer.entries > 0 {
+                out.push(RawPath(self.store.layer_fs(id)));
+            }
+        }
+        Ok(out)
+    }
+}
+
+impl Engine for EmbeddedEngine {
+    fn name(&self) -> &'static str {
+        "embedded"
+    }
+
+    fn preflight(&self) -> Vec<Error> {
+        preflight::check(&self.store, &self.options)
+    }
+
+    fn recall(&self, key: &Key) -> Result<Option<Built>> {
+        let built: Option<Built> = self.store.result(key);
+        Ok(built.filter(|b| b.config.rootfs.diff_ids.iter().all(|id| self.store.layer(id).is_some())))
+    }
+
+    fn named(&self, name: &str) -> Result<Option<Built>> {
+        let last = name.rsplit('/').next().unwrap_or(name);
+        let tagged = if last.contains([':', '@']) { name.to_owned() } else { format!("{name}:latest") };
+        let Some(found) = self.store.get_ref(&tagged) else { return Ok(None) };
+        let config = self.store.image_config(&self.store.manifest(&found.manifest)?.config.digest)?;
+        let mut size = 0;
+        for id in &config.rootfs.diff_ids {
+            let Some(layer) = self.store.layer(id) else { return Ok(None) };
+            size += layer.size;
+        }
+        Ok(Some(Built { key: config.result_id(), config, size }))
+    }
+
+    fn foresee(&self, source: &BaseSource, platform: &Platform) -> Option<ImageConfig> {
+        base::foresee(source, platform)
+    }
+
+    fn base(&self, job: &BaseJob, ctl: &Ctl<'_>) -> Result<Built> {
+        base::base(self, job, ctl)
+    }
+
+    fn build(&self, job: &BuildJob, ctl: &Ctl<'_>) -> Result<Built> {
+        build::build(self, job, ctl)
+    }
+
+    fn finish(&self, built: &Built, names: &[String], ctl: &Ctl<'_>) -> Result<Published> {
+        finish::finish(self, built, names, ctl)
+    }
+}
+
+/// An error of a file operation: the machine's fault when it has no space or no rights, the step's otherwise.
+pub(crate) fn fs_error(message: String, error: io::Error) -> Error {
+    let (kind, hint) = match Errno::from_io_error(&error) {
+        Some(Errno::NOSPC | Errno::DQUOT) => {
+            (crate::error::Kind::Unusable, Some("`kollage store prune` frees space in the store"))
+        }
+        Some(Errno::ROFS | Errno::IO | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
+            (crate::error::Kind::Unusable, None)
+        }
+        _ => (crate::error::Kind::Failed, None),
+    };
+    let out = Error::new(kind, message).cause(error);
+    match hint {
+        Some(hint) => out.hint(hint),
+        None => out,
+    }
+}

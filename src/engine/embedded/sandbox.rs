@@ -1,0 +1,185 @@
+//! Starts a helper, hands it a request, reads its output and its report, and passes a cancellation on.
+
+use std::io::{PipeReader, PipeWriter, Read as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command as Process, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::helper::COMMAND;
+use super::helper::spec::{Command, Report, Request};
+use super::helper::wire::Wire;
+use super::output::Lines;
+use crate::error::{Context as _, Error, Result};
+use crate::event::{Cancel, Stream};
+
+/// How long a step has to clean up when the run is cancelled.
+const GRACE: Duration = Duration::from_secs(5);
+/// How often a cancelled run is asked whether it is to stop at once.
+const GLANCE: Duration = Duration::from_millis(50);
+
+/// What happens to the standard streams of a step.
+pub enum Streams<'a> {
+    /// Nothing to read; output comes here, line by line.
+    Capture(&'a mut dyn FnMut(Stream, String)),
+    /// Standard output is no text: it goes to a pipe of the caller's. Lines come from standard error.
+    Pipe(PipeWriter, &'a mut dyn FnMut(Stream, String)),
+    /// The caller's own, and its standard input when it is given.
+    Inherit(Option<BorrowedFd<'a>>),
+}
+
+/// Returns when nothing of the helper or its step is left. `Report::Failure` comes as an error.
+pub fn call(program: &Path, request: &Request, streams: Streams<'_>, cancel: &Cancel) -> Result<Report> {
+    cancel.check()?;
+    let what = || "cannot start the helper of a step".to_owned();
+    let (wire, theirs) = Wire::pair().unusable(what)?;
+    let mut command = Process::new(program);
+    command.args([COMMAND, "outer"]).env_clear().current_dir("/").stdin(Stdio::from(theirs));
+    // Signals of the terminal reach the main process alone, which decides what they mean.
+    command.process_group(0);
+    let mut outputs: [Option<(Stream, PipeReader, Lines)>; 2] = [None, None];
+    let mut sink: Option<&mut dyn FnMut(Stream, String)> = None;
+    let mut stdin = None;
+    match streams {
+        Streams::Capture(lines) => {
+            let (out, out_writer) = std::io::pipe().unusable(what)?;
+            let (err, err_writer) = std::io::pipe().unusable(what)?;
+            command.stdout(out_writer).stderr(err_writer);
+            outputs = [Some((Stream::Stdout, out, Lines::default())), Some((Stream::Stderr, err, Lines::default()))];
+            sink = Some(lines);
+        }
+        Streams::Pipe(out, lines) => {
+            let (err, err_writer) = std::io::pipe().unusable(what)?;
+            command.stdout(out).stderr(err_writer);
+            outputs[1] = Some((Stream::Stderr, err, Lines::default()));
+            sink = Some(lines);
+        }
+        Streams::Inherit(input) => stdin = input,
+    }
+    let child = command.spawn().unusable(what)?;
+    // The pipes' other ends would keep the output open.
+    drop(command);
+    // If it ended before it could read this, its report says why.
+    let _ = wire.send_with_fd(request, stdin);
+    let mut call = Call {
+        wire,
+        child,
+        outputs,
+        report: None,
+        listening: true,
+        killable: !matches!(request, Request::Run(_) | Request::Tool(_)),
+        stopping: Stopping::No,
+    };
+    let result = call.run(
+        &mut |stream, line| {
+            if let Some(sink) = &mut sink {
+                sink(stream, line);
+            }
+        },
+        cancel,
+    );
+    let stopped = !matches!(call.stopping, Stopping::No);
+    if result.is_err() {
+        // Its death takes everything below it along.
+        let _ = call.child.kill();
+    }
+    let status = call.child.wait().unusable(|| "cannot wait for the helper of a step".into())?;
+    result?;
+    if stopped {
+        return Err(Error::interrupted());
+    }
+    match call.report {
+        Some(Report::Failure(failure)) => Err(failure.into()),
+        Some(report) => Ok(report),
+        None => Err(Error::unusable("the helper of a step ended without a word").cause(status)),
+    }
+}
+
+enum Stopping {
+    No,
+    Asked(Instant),
+    Now,
+}
+
+struct Call {
+    wire: Wire,
+    child: Child,
+    outputs: [Option<(Stream, PipeReader, Lines)>; 2],
+    report: Option<Report>,
+    /// The helper has not closed its end.
+    listening: bool,
+    /// It has no step that could be asked to end: it can be killed as it is.
+    killable: bool,
+    stopping: Stopping,
+}
+
+impl Call {
+    fn run(&mut self, line: &mut dyn FnMut(Stream, String), cancel: &Cancel) -> Result<()> {
+        let mut buffer = vec![0u8; 64 * 1024];
+        while self.listening || self.outputs.iter().any(Option::is_some) {
+            self.stop_if_asked(cancel);
+            let (wire_ready, output_ready) = self.wait(cancel)?;
+            if wire_ready {
+                match self.wire.receive::<Report>() {
+                    Ok(Some(report)) => self.report = Some(report),
+                    Ok(None) | Err(_) => self.listening = false,
+                }
+            }
+            for (output, ready) in self.outputs.iter_mut().zip(output_ready) {
+                let Some((stream, pipe, lines)) = output.as_mut().filter(|_| ready) else { continue };
+                let stream = *stream;
+                match pipe.read(&mut buffer) {
+                    Ok(0) => {
+                        lines.finish(|text| line(stream, text));
+                        *output = None;
+                    }
+                    Ok(n) => lines.push(&buffer[..n], |text| line(stream, text)),
+                    Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(e) => return Err(Error::unusable("cannot read the output of a step").cause(e)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What can be read: the helper's report, the two outputs.
+    fn wait(&self, cancel: &Cancel) -> Result<(bool, [bool; 2])> {
+        // A cancelled run stays cancelled: its descriptor says nothing new.
+        let stopping = !matches!(self.stopping, Stopping::No);
+        let [out, err] = self.outputs.each_ref().map(|o| o.as_ref().map(|(_, pipe, _)| pipe.as_fd()));
+        let wanted = [self.listening.then(|| self.wire.as_fd()), out, err, (!stopping).then(|| cancel.fd())];
+        let mut fds: Vec<PollFd<'_>> =
+            wanted.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        let glance = Timespec { tv_sec: 0, tv_nsec: GLANCE.subsec_nanos().into() };
+        match poll(&mut fds, stopping.then_some(&glance)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(Error::unusable("cannot wait for the helper of a step").cause(e)),
+        }
+        let mut answers = fds.iter().map(|fd| !fd.revents().is_empty());
+        let [wire, out, err, _] = wanted.map(|fd| fd.is_some() && answers.next().unwrap_or(false));
+        Ok((wire, [out, err]))
+    }
+
+    fn stop_if_asked(&mut self, cancel: &Cancel) {
+        let command = match self.stopping {
+            Stopping::Now => return,
+            _ if !cancel.is_cancelled() => return,
+            _ if cancel.is_forced() || self.killable => Command::Kill,
+            Stopping::Asked(since) if since.elapsed() < GRACE => return,
+            Stopping::Asked(_) => Command::Kill,
+            Stopping::No => Command::Terminate,
+        };
+        self.stopping = match command {
+            Command::Terminate => Stopping::Asked(Instant::now()),
+            Command::Kill => Stopping::Now,
+        };
+        let told = !self.killable && self.wire.send(&command).is_ok();
+        if !told && command == Command::Kill {
+            let _ = self.child.kill();
+        }
+    }
+}

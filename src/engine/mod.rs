@@ -1,0 +1,168 @@
+//! What carries a plan out. An engine knows no catalogue: it is handed typed jobs, one node at a time.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::context::Context;
+use crate::dockerfile::ast::Dockerfile;
+use crate::dockerfile::step::LoweredStage;
+use crate::error::Result;
+use crate::event::{Cancel, Sink};
+use crate::graph::key::Content;
+use crate::image::config::{ImageConfig, Platform};
+use crate::image::digest::{Digest, Key};
+
+pub mod embedded;
+
+pub trait Engine: Send + Sync {
+    fn name(&self) -> &'static str;
+
+    /// What must hold before anything starts: rights, kernel, disk. All problems, not the first one.
+    fn preflight(&self) -> Vec<crate::error::Error>;
+
+    /// The result of an earlier run, when its files are still there.
+    fn recall(&self, key: &Key) -> Result<Option<Built>>;
+
+    /// An image that was built here under this name: FROM finds it before any registry is asked, as in Docker.
+    fn named(&self, name: &str) -> Result<Option<Built>>;
+
+    /// The configuration that a base will have, where that can be told before it is there.
+    fn foresee(&self, source: &BaseSource, platform: &Platform) -> Option<ImageConfig>;
+
+    /// Makes a base image available.
+    fn base(&self, job: &BaseJob, ctl: &Ctl<'_>) -> Result<Built>;
+
+    /// Builds one node. Returns as soon as children may start; see `finish` for the rest.
+    fn build(&self, job: &BuildJob, ctl: &Ctl<'_>) -> Result<Built>;
+
+    /// What only an export or a push needs (compression, manifest), and the image's names. Off the critical path.
+    fn finish(&self, built: &Built, names: &[String], ctl: &Ctl<'_>) -> Result<Published>;
+}
+
+/// How a job talks to the run that it is part of.
+#[derive(Clone, Copy)]
+pub struct Ctl<'a> {
+    pub node: &'a Arc<str>,
+    pub sink: &'a dyn Sink,
+    pub cancel: &'a Cancel,
+}
+
+/// A built image as children see it. Layers are named by their diff ids in `config.rootfs`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Built {
+    pub key: Key,
+    pub config: ImageConfig,
+    /// Uncompressed size of all layers.
+    pub size: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Published {
+    /// Digest of the manifest.
+    pub digest: Digest,
+    /// Digest of the configuration, which Docker calls the image's id.
+    pub config_digest: Digest,
+    /// Compressed size of all layers.
+    pub size: u64,
+}
+
+/// A base image and where it comes from.
+#[derive(Clone, Debug)]
+pub struct BaseJob {
+    pub key: Key,
+    pub source: BaseSource,
+    pub platform: Platform,
+    pub source_date_epoch: Option<i64>,
+    /// Ask the source again although the store has an answer (`--pull`).
+    pub refresh: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BaseSource {
+    Bootstrap(Bootstrap),
+    /// A directory with an OCI image layout; the reference name within it, when there are several.
+    OciLayout {
+        path: PathBuf,
+        reference: Option<String>,
+    },
+    /// A file as `docker save` writes it.
+    DockerArchive {
+        path: PathBuf,
+        reference: Option<String>,
+    },
+    /// A tar (gzip, zstd, xz, bzip2 or plain) of a root file system.
+    RootfsTar {
+        path: PathBuf,
+    },
+    /// `registry/repository:tag[@digest]`, Docker's short forms allowed.
+    Registry {
+        reference: String,
+    },
+}
+
+/// A Debian-family base made by mmdebstrap or debootstrap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bootstrap {
+    /// `debian` or `ubuntu`.
+    pub distribution: String,
+    pub suite: String,
+    /// None: the tool's own default.
+    pub mirror: Option<String>,
+    pub components: Vec<String>,
+    pub keyring: Option<PathBuf>,
+    /// mmdebstrap's variants: `minbase` by default.
+    pub variant: String,
+    pub packages: Vec<String>,
+}
+
+/// Everything that is needed to build one node.
+#[derive(Clone)]
+pub struct BuildJob {
+    pub key: Key,
+    /// The stages that the target needs, in an order in which each comes after those it needs; the last is the target.
+    pub stages: Vec<LoweredStage>,
+    /// The text, for engines that take a Dockerfile as it is, and for errors with a place.
+    pub dockerfile: Arc<Dockerfile>,
+    pub build_args: BTreeMap<String, String>,
+    pub context: Arc<Context>,
+    /// Digests of the context files of each step, by stage index and position in the stage.
+    pub content: BTreeMap<(usize, usize), Content>,
+    /// By the name that the Dockerfile uses in FROM, COPY --from and RUN --mount=from=.
+    pub bases: BTreeMap<String, Arc<Built>>,
+    pub platform: Platform,
+    pub source_date_epoch: Option<i64>,
+    pub labels: BTreeMap<String, String>,
+    /// Run in the finished image; a failure fails the node.
+    pub checks: Vec<Check>,
+    /// No step is taken from the store (`--no-cache`); results are still written to it.
+    pub no_cache: bool,
+    /// Above this many layers of its own the node is an error: a plugin is one layer.
+    pub max_layers: Option<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    pub run: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+/// Where a secret's value comes from; read only when a step that names it starts.
+#[derive(Clone, PartialEq, Eq)]
+pub enum SecretSource {
+    File(PathBuf),
+    /// The value itself, taken from the environment by the command line.
+    Value(Vec<u8>),
+}
+
+impl std::fmt::Debug for SecretSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SecretSource::File(path) => f.debug_tuple("File").field(path).finish(),
+            SecretSource::Value(_) => f.write_str("Value(…)"),
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The typed build graph.
+
+pub mod key;
