@@ -10,6 +10,7 @@
 //!
 //! The library never prints, never reads the environment and never exits; `cli` does.
 
+pub mod catalogue;
 pub mod context;
 pub mod diag;
 pub mod dockerfile;
@@ -20,3 +21,4 @@ pub mod graph;
 pub mod image;
 pub mod registry;
 pub mod suggest;
+pub mod template;

@@ -1,0 +1,301 @@
+//! TOML definitions to checked types: `kollage.toml`, `images/*/image.toml`, `plugins/*/plugin.toml`.
+//!
+//! Everything is read before anything is refused: all problems of all files come in one report, each with its file,
+//! line and column, the text underlined, and a hint where there is something to do. `tree` is TOML with places,
+//! `reader` takes typed values out of it, `settings`, `image` and `plugin` say what a file may hold, and `check` judges
+//! what takes all files to judge.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use crate::diag::{Diagnostic, Diagnostics, Severity, SourceFile};
+
+mod base;
+mod check;
+mod definition;
+mod image;
+mod init;
+mod names;
+pub mod pattern;
+mod plugin;
+mod reader;
+mod settings;
+#[cfg(test)]
+pub(crate) mod tests;
+mod tree;
+pub mod types;
+
+pub use base::parse_reference;
+pub use init::init;
+pub use names::registry_of;
+pub use pattern::Pattern;
+pub use types::*;
+
+use definition::{Folder, House, Loaded};
+
+impl Catalogue {
+    /// Reads the catalogue at `root` (the directory with `kollage.toml`).
+    pub fn load(root: &Path, overrides: &Overrides, config: &ConfigFiles) -> Result<Catalogue, Diagnostics> {
+        let mut problems = Diagnostics::default();
+        let mut house = House { root: root.to_owned(), recipes: None };
+        house.recipes = Some(recipes(&house, &mut problems));
+        let project = house.path("kollage.toml");
+        let settings = settings::load(Some(&project), overrides, config, &mut problems);
+
+        let folders = folders(&house, "images", &mut problems);
+        let (images, broken_images) =
+            gather(&folders, |folder| image::load_image(folder, &house), |i| &i.name, &mut problems);
+        let folders = self::folders(&house, "plugins", &mut problems);
+        let (plugins, broken_plugins) =
+            gather(&folders, |folder| plugin::load_plugin(folder, &house), |p| &p.name, &mut problems);
+
+        let catalogue = Catalogue {
+            root: root.to_owned(),
+            settings: settings.unwrap_or_default(),
+            images,
+            plugins,
+            warnings: Diagnostics::default(),
+            recipes: crate::template::Recipes::new(root),
+        };
+        let checker = check::Checker {
+            catalogue: &catalogue,
+            broken_images: &broken_images,
+            broken_plugins: &broken_plugins,
+            problems: Diagnostics::default(),
+        };
+        problems.extend(checker.run());
+        catalogue.judged(problems)
+    }
+
+    /// A catalogue of one: a single Dockerfile anywhere, as `kollage build --dockerfile` has it. There is no
+    /// `kollage.toml`; the other settings files and the command line count.
+    pub fn single(
+        name: &str,
+        dockerfile: &Path,
+        context: &Path,
+        overrides: &Overrides,
+        config: &ConfigFiles,
+    ) -> Result<Catalogue, Diagnostics> {
+        let mut problems = Diagnostics::default();
+        if let Err(why) = names::component(name) {
+            problems.push(Diagnostic::error(format!("`{name}` is not a name of an image: {why}")));
+        }
+        let settings = settings::load(None, overrides, config, &mut problems).unwrap_or_default();
+        let mut images = BTreeMap::new();
+        match std::fs::read_to_string(dockerfile) {
+            Ok(text) => {
+                let file = SourceFile::new(dockerfile, text);
+                images.insert(name.to_owned(), Arc::new(image::from_dockerfile(name, context, file)));
+            }
+            Err(e) => problems.push(Diagnostic::error(format!("cannot read `{}`: {e}", dockerfile.display()))),
+        }
+        let recipes = crate::template::Recipes::new(context);
+        // Profiles and plugins of the user's own file are about another catalogue.
+        let settings = Settings { profiles: BTreeMap::new(), image_plugins: BTreeMap::new(), ..settings };
+        let catalogue = Catalogue {
+            root: context.to_owned(),
+            settings,
+            images,
+            plugins: BTreeMap::new(),
+            warnings: Diagnostics::default(),
+            recipes,
+        };
+        catalogue.judged(problems)
+    }
+
+    fn judged(mut self, problems: Diagnostics) -> Result<Catalogue, Diagnostics> {
+        let problems = sorted(problems);
+        if problems.has_errors() {
+            return Err(problems);
+        }
+        self.warnings = problems;
+        Ok(self)
+    }
+
+    /// The name of an image as FROM has it: `namespace/name:tag`.
+    pub fn image_ref(&self, image: &str) -> String {
+        format!("{}/{image}:{}", self.settings.build.namespace, self.settings.build.tag)
+    }
+
+    /// The images of a profile, of the profiles that it names (`@other`) included; None: there is no such profile.
+    pub fn profile_images(&self, profile: &str) -> Option<BTreeSet<String>> {
+        self.settings.profiles.get(profile)?;
+        let mut images = BTreeSet::new();
+        let mut seen = BTreeSet::from([profile]);
+        let mut open = vec![profile];
+        while let Some(name) = open.pop() {
+            for item in self.settings.profiles.get(name).into_iter().flatten() {
+                match item.strip_prefix('@') {
+                    Some(nested) if seen.insert(nested) => open.push(nested),
+                    Some(_) => {}
+                    None => {
+                        let Ok(pattern) = Pattern::parse(item) else { continue };
+                        images.extend(self.images.keys().filter(|name| pattern.matches(name)).cloned());
+                    }
+                }
+            }
+        }
+        Some(images)
+    }
+
+    /// The plugins of an image as settings and definition choose them, in the order of their layers. `load` has
+    /// checked that each exists, fits, and has what it requires.
+    pub fn plugins_of(&self, image: &ImageDef) -> Vec<Arc<PluginDef>> {
+        let chosen = self.settings.image_plugins.get(&image.name).unwrap_or(&image.plugins.default);
+        let mut plugins: Vec<&Arc<PluginDef>> = chosen.iter().filter_map(|name| self.plugins.get(name)).collect();
+        plugins.sort_by_key(|p| (p.order, &p.name));
+        // What a plugin requires comes below it, whatever its `order` says.
+        let mut ordered: Vec<Arc<PluginDef>> = Vec::with_capacity(plugins.len());
+        fn place(
+            plugin: &Arc<PluginDef>,
+            all: &[&Arc<PluginDef>],
+            seen: &mut Vec<String>,
+            out: &mut Vec<Arc<PluginDef>>,
+        ) {
+            if seen.contains(&plugin.name) {
+                return;
+            }
+            seen.push(plugin.name.clone());
+            for required in all.iter().filter(|p| plugin.requires.contains(&p.name)) {
+                place(required, all, seen, out);
+            }
+            out.push(plugin.clone());
+        }
+        let mut seen = Vec::new();
+        for plugin in &plugins {
+            place(plugin, &plugins, &mut seen, &mut ordered);
+        }
+        ordered
+    }
+
+    /// Why a plugin cannot be put on an image; None: it can.
+    pub fn refusal(&self, image: &ImageDef, plugin: &PluginDef) -> Option<Diagnostic> {
+        check::refusal(image, plugin).map(|(message, hint)| Diagnostic::error(message).hint(hint))
+    }
+}
+
+/// What is wrong with the text of one definition by itself, its file unread: for editors and for fuzzing.
+/// `name` is `image.toml`, `plugin.toml` or `kollage.toml`.
+pub fn check_text(name: &str, text: &str) -> Diagnostics {
+    let file = SourceFile::new(name, text);
+    let house = House { root: Path::new(".").to_owned(), recipes: None };
+    let dir = Path::new("images/image").to_owned();
+    let folder = Folder { name: "image".into(), dir, toml: true, template: false, dockerfile: false };
+    let problems = match name {
+        "image.toml" => image::read_image(&folder, &house, file, Diagnostics::default()).problems,
+        "plugin.toml" => plugin::read_plugin(&folder, &house, file, Diagnostics::default()).problems,
+        _ => settings::check(&file),
+    };
+    sorted(problems)
+}
+
+type Named<T> = BTreeMap<String, Arc<T>>;
+
+/// Reads all definitions in parallel; the names of those that could not be made sense of come apart.
+fn gather<T: Send>(
+    folders: &[Folder],
+    load: impl Fn(&Folder) -> Loaded<T> + Sync + Send,
+    name: impl Fn(&T) -> &String,
+    problems: &mut Diagnostics,
+) -> (Named<T>, BTreeSet<String>) {
+    let loaded: Vec<Loaded<T>> = folders.par_iter().map(load).collect();
+    let mut definitions = Named::new();
+    let mut broken = BTreeSet::new();
+    for (folder, loaded) in folders.iter().zip(loaded) {
+        problems.extend(loaded.problems);
+        match loaded.definition {
+            Some(definition) => {
+                definitions.insert(name(&definition).clone(), Arc::new(definition));
+            }
+            None => {
+                broken.insert(folder.name.clone());
+            }
+        }
+    }
+    (definitions, broken)
+}
+
+/// The folders below `images` or `plugins` that hold a definition.
+fn folders(house: &House, below: &str, problems: &mut Diagnostics) -> Vec<Folder> {
+    let dir = house.path(below);
+    let file = if below == "images" { "image.toml" } else { "plugin.toml" };
+    let mut folders = Vec::new();
+    for name in entries(&dir, below == "images", problems) {
+        if name.starts_with(['_', '.']) {
+            continue;
+        }
+        let path = dir.join(&name);
+        if !path.is_dir() {
+            continue;
+        }
+        let has = |file: &str| path.join(file).is_file();
+        let folder = Folder {
+            toml: has(file),
+            template: has("Dockerfile.j2"),
+            dockerfile: has("Dockerfile"),
+            name,
+            dir: path.clone(),
+        };
+        if folder.toml || (below == "images" && folder.dockerfile) {
+            folders.push(folder);
+        } else if folder.template || folder.dockerfile {
+            let hint = format!("write `{}`", path.join(file).display());
+            problems.push(Diagnostic::error(format!("`{}` has no {file}", path.display())).hint(hint));
+        } else {
+            let message = format!("`{}` holds no definition and is left out", path.display());
+            problems.push(Diagnostic::warning(message).hint(format!("a definition is a folder with `{file}`")));
+        }
+    }
+    folders
+}
+
+fn recipes(house: &House, problems: &mut Diagnostics) -> Vec<String> {
+    let names = entries(&house.path("images/_recipes"), false, problems);
+    names.iter().filter_map(|name| name.strip_suffix(".j2")).map(str::to_owned).collect()
+}
+
+/// Names in a directory, sorted. One that isn't there is empty, or a problem when it is `required`.
+fn entries(dir: &Path, required: bool, problems: &mut Diagnostics) -> Vec<String> {
+    let read = match std::fs::read_dir(dir) {
+        Ok(read) => read,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound && !required => return Vec::new(),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            problems.push(
+                Diagnostic::error(format!("there is no directory `{}`", dir.display()))
+                    .hint("each image is a folder in it: `images/NAME/image.toml`"),
+            );
+            return Vec::new();
+        }
+        Err(e) => {
+            problems.push(Diagnostic::error(format!("cannot read `{}`: {e}", dir.display())));
+            return Vec::new();
+        }
+    };
+    let mut names = Vec::new();
+    for entry in read {
+        match entry {
+            Ok(entry) => match entry.file_name().into_string() {
+                Ok(name) => names.push(name),
+                Err(name) => {
+                    let message = format!("`{}` has a name that is not UTF-8", dir.join(name).display());
+                    problems.push(Diagnostic::error(message));
+                }
+            },
+            Err(e) => problems.push(Diagnostic::error(format!("cannot read `{}`: {e}", dir.display()))),
+        }
+    }
+    names.sort();
+    names
+}
+
+/// Errors first; those without a place first, then by file and place.
+fn sorted(mut problems: Diagnostics) -> Diagnostics {
+    problems.0.sort_by_cached_key(|d| {
+        let place = d.place.as_ref().map(|p| (p.file.path.clone(), p.span.start));
+        (d.severity == Severity::Warning, place)
+    });
+    problems
+}

@@ -1,0 +1,279 @@
+//! `kollage.toml`: of the project, of the user and of the system, and the command line, merged by precedence.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::diag::{Diagnostic, Diagnostics, Place, SourceFile};
+use crate::dockerfile::step::Network;
+use crate::image::store::Codec;
+
+use super::names;
+use super::reader::{Out, Reader, error};
+use super::tree::{self, Node, Table, Value};
+use super::types::{
+    BuildSettings, CaBundle, ConfigFiles, EngineName, EngineSettings, Overrides, PackageType, Places, Policy, Settings,
+};
+use crate::suggest;
+
+/// Distributions whose package type is known; others need `base_package_type`.
+const DEB: [&str; 2] = ["debian", "ubuntu"];
+const RPM: [&str; 7] = ["almalinux", "centos", "fedora", "openeuler", "opensuse", "rhel", "rocky"];
+
+/// Everything that the settings files and the command line say. None: a file was not readable as TOML, and what it
+/// would have said is unknown.
+pub(super) fn load(
+    project: Option<&Path>,
+    overrides: &Overrides,
+    config: &ConfigFiles,
+    problems: &mut Diagnostics,
+) -> Option<Settings> {
+    let mut merged = Table::new();
+    let mut first: Option<Place> = None;
+    let mut readable = true;
+    let layers =
+        [(config.system.as_deref(), true, false), (config.user.as_deref(), false, false), (project, false, true)];
+    for (path, system, required) in layers {
+        let Some(path) = path else { continue };
+        let Some(file) = read(path, required, problems) else { continue };
+        first = Some(Place { file: file.clone(), span: 0..0 });
+        match tree::parse(&file, problems) {
+            Some(Node { value: Value::Table(mut table), .. }) => {
+                if !system {
+                    refuse_policy(&mut table, config, problems);
+                }
+                tree::merge(&mut merged, table);
+            }
+            _ => readable = false,
+        }
+    }
+    for over in &overrides.0 {
+        let mut table = tree::from_override(over, problems);
+        refuse_policy(&mut table, config, problems);
+        tree::merge(&mut merged, table);
+    }
+    if !readable {
+        return None;
+    }
+    let place = first.unwrap_or_else(|| Place { file: SourceFile::new("kollage.toml", ""), span: 0..0 });
+    let mut out = Out::default();
+    let settings = read_settings(&merged, &place, &mut out);
+    problems.extend(std::mem::take(&mut out.problems));
+    Some(Settings { places: Places(out.places), ..settings })
+}
+
+/// One file by itself.
+pub(super) fn check(file: &Arc<SourceFile>) -> Diagnostics {
+    let mut problems = Diagnostics::default();
+    if let Some(Node { value: Value::Table(table), place }) = tree::parse(file, &mut problems) {
+        let mut out = Out { problems, ..Out::default() };
+        read_settings(&table, &place, &mut out);
+        problems = out.problems;
+    }
+    problems
+}
+
+fn read(path: &Path, required: bool, problems: &mut Diagnostics) -> Option<Arc<SourceFile>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Some(SourceFile::new(path, text)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound && !required => None,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            problems.push(
+                Diagnostic::error(format!("there is no `{}`", path.display()))
+                    .hint("`kollage init` writes a small catalogue to start from; `-C DIR` names another directory"),
+            );
+            None
+        }
+        Err(e) => {
+            problems.push(Diagnostic::error(format!("cannot read `{}`: {e}", path.display())));
+            None
+        }
+    }
+}
+
+/// A policy that those could set whom it binds would be none.
+fn refuse_policy(table: &mut Table, config: &ConfigFiles, problems: &mut Diagnostics) {
+    let Some(entry) = table.remove("policy") else { return };
+    let system = config.system.as_deref().unwrap_or(Path::new("/etc/kollage/kollage.toml"));
+    problems.push(
+        error(&entry.place, "[policy] is the operator's and cannot be set here")
+            .hint(format!("it is read from `{}` only", system.display())),
+    );
+}
+
+fn read_settings(table: &Table, place: &Place, out: &mut Out) -> Settings {
+    let mut root = Reader::new(table, place, out);
+    let build = root.table("build", read_build).unwrap_or_default();
+    let engine = root
+        .table("engine", |r| EngineSettings { default: r.choice("default", &engines()).unwrap_or_default() })
+        .unwrap_or_default();
+    let policy = root.table("policy", read_policy).unwrap_or_default();
+    let mut settings = Settings { build, engine, policy, vars: root.free("vars"), ..Settings::default() };
+    root.each("profiles", |name, entry, reader| {
+        let full = reader.name(name);
+        if let Err(why) = names::component(name) {
+            reader.out.problems.push(error(&entry.place, format!("`{name}` is not a name of a profile: {why}")));
+        }
+        let patterns = reader.list_of(&full, &entry.node, "", |_| Ok(()), false);
+        if matches!(&entry.node.value, Value::Array(items) if items.is_empty()) {
+            reader.out.problems.push(error(&entry.node.place, format!("profile `{name}` selects nothing")));
+        }
+        settings.profiles.insert(name.to_owned(), patterns);
+    });
+    root.each("images", |name, entry, reader| {
+        let full = reader.name(name);
+        settings.image_sections.insert(name.to_owned(), entry.place.clone());
+        reader.table_of(&full, &entry.node, |image| {
+            let chosen = image.has("plugins");
+            let plugins = image.forms("plugins", "a name of a plugin", names::component);
+            if chosen {
+                settings.image_plugins.insert(name.to_owned(), plugins);
+            }
+        });
+    });
+    root.finish();
+    settings
+}
+
+fn engines() -> [(&'static str, EngineName); 3] {
+    EngineName::ALL.map(|engine| (engine.as_str(), engine))
+}
+
+fn read_policy(reader: &mut Reader<'_>) -> Policy {
+    let engines = reader.has("engines").then(|| {
+        let known = |text: &str| match EngineName::ALL.iter().any(|e| e.as_str() == text) {
+            true => Ok(()),
+            false => Err(suggest::hint(text, EngineName::ALL.iter().map(|e| e.as_str())).unwrap_or_default()),
+        };
+        let allowed = reader.forms("engines", "an engine", known);
+        EngineName::ALL.into_iter().filter(|e| allowed.iter().any(|a| a == e.as_str())).collect()
+    });
+    let registries = reader.has("registries").then(|| reader.forms("registries", "a registry", names::registry_host));
+    // Asked for again, so that the keys are known when they are absent.
+    for key in ["engines", "registries"] {
+        reader.node(key);
+    }
+    Policy { engines, registries }
+}
+
+fn read_build(reader: &mut Reader<'_>) -> BuildSettings {
+    let default = BuildSettings::default();
+    let base = reader.form("base", "a name of a distribution", names::component);
+    let package_type = package_type(reader, base.as_deref().unwrap_or(&default.base));
+    let base_tag = match (reader.form("base_tag", "a tag", names::tag), &base) {
+        (Some(tag), _) => tag,
+        (None, Some(base)) if *base != default.base && !reader.has("base_tag") => {
+            let hint = format!("name the version of {base}, for example `base_tag = \"24.04\"`");
+            let place = reader.value_place("base");
+            reader
+                .out
+                .problems
+                .push(error(place, format!("`build.base` is {base}, so it needs a `base_tag`")).hint(hint));
+            default.base_tag.clone()
+        }
+        _ => default.base_tag.clone(),
+    };
+    let mut build = BuildSettings {
+        base: base.unwrap_or(default.base),
+        base_tag,
+        release: reader.form("release", "a release", names::tag).unwrap_or_default(),
+        package_type,
+        namespace: reader.form("namespace", "a namespace of images", names::repository).unwrap_or(default.namespace),
+        registry: reader.form("registry", "a registry", names::registry),
+        tag_template: reader.string("tag").unwrap_or_default(),
+        tag: String::new(),
+        source_date_epoch: reader.number("source_date_epoch", 0..=253_402_300_799),
+        ca_bundle: ca_bundle(reader),
+        compression: reader
+            .choice("compression", &[("gzip", Codec::Gzip), ("zstd", Codec::Zstd)])
+            .unwrap_or(default.compression),
+        network: reader
+            .choice("network", &[("default", Network::Default), ("none", Network::None), ("host", Network::Host)])
+            .unwrap_or(default.network),
+        build_args: reader.string_map("build_args", "a name of a build argument", names::env),
+        jobs: reader.number("jobs", 1..=1024),
+        retries: reader.number("retries", 0..=100).unwrap_or(default.retries),
+    };
+    if build.tag_template.is_empty() {
+        let release = if build.release.is_empty() { "" } else { "{release}-" };
+        build.tag_template = format!("{release}{}", default.tag_template);
+    }
+    match expand_tag(&build.tag_template, &build) {
+        Ok(tag) => build.tag = tag,
+        Err((message, hint)) => {
+            let mut problem = error(reader.value_place("tag"), message);
+            problem.hint = hint;
+            reader.out.problems.push(problem);
+        }
+    }
+    build
+}
+
+fn package_type(reader: &mut Reader<'_>, base: &str) -> PackageType {
+    let choices = [("deb", PackageType::Deb), ("rpm", PackageType::Rpm)];
+    if let Some(said) = reader.choice("base_package_type", &choices) {
+        return said;
+    }
+    if RPM.contains(&base) {
+        return PackageType::Rpm;
+    }
+    if !DEB.contains(&base) && !reader.has("base_package_type") {
+        let hint = match suggest::nearest(base, DEB.into_iter().chain(RPM)) {
+            Some(near) => format!("did you mean `{near}`? If not, say `base_package_type = \"deb\"` or `\"rpm\"`"),
+            None => "say which it has: `base_package_type = \"deb\"` or `\"rpm\"`".into(),
+        };
+        let message = format!("`{base}` is not a distribution whose package type is known");
+        reader.out.problems.push(error(reader.value_place("base"), message).hint(hint));
+    }
+    PackageType::Deb
+}
+
+fn ca_bundle(reader: &mut Reader<'_>) -> CaBundle {
+    match reader.string("ca_bundle").as_deref() {
+        None | Some("auto") => CaBundle::Auto,
+        Some("off") => CaBundle::Off,
+        Some(path) if path.contains('/') || path.ends_with(".pem") || path.ends_with(".crt") => {
+            CaBundle::Path(beside(reader.value_place("ca_bundle"), path))
+        }
+        Some(other) => {
+            let problem =
+                error(reader.value_place("ca_bundle"), format!("`{other}` is not a value of `build.ca_bundle`"));
+            let hint = "it is \"auto\", \"off\" or the path of a PEM file";
+            reader.out.problems.push(problem.hint(hint));
+            CaBundle::Auto
+        }
+    }
+}
+
+/// A path that a file names is meant from where the file is.
+fn beside(place: &Place, path: &str) -> PathBuf {
+    place.file.path.parent().map_or_else(|| PathBuf::from(path), |dir| dir.join(path))
+}
+
+/// Fills in `{release}`, `{base}` and `{base_tag}`; the error is a message and perhaps a hint.
+fn expand_tag(template: &str, build: &BuildSettings) -> Result<String, (String, Option<String>)> {
+    let fields = ["release", "base", "base_tag"];
+    let mut tag = String::new();
+    let mut rest = template;
+    while let Some(open) = rest.find('{') {
+        tag.push_str(&rest[..open]);
+        let close = rest[open..].find('}').map(|i| open + i);
+        let close = close.ok_or_else(|| (format!("`{{` in tag `{template}` is never closed"), None))?;
+        let field = &rest[open + 1..close];
+        match field {
+            "release" if build.release.is_empty() => {
+                let hint = "add `release = \"2026.1\"` to [build]".to_owned();
+                return Err((format!("tag `{template}` names the release, and none is set"), Some(hint)));
+            }
+            "release" => tag.push_str(&build.release),
+            "base" => tag.push_str(&build.base),
+            "base_tag" => tag.push_str(&build.base_tag),
+            _ => {
+                return Err((format!("unknown `{{{field}}}` in tag `{template}`"), suggest::hint(field, fields)));
+            }
+        }
+        rest = &rest[close + 1..];
+    }
+    tag.push_str(rest);
+    names::tag(&tag).map_err(|why| (format!("`{tag}` is not a tag: {why}"), None))?;
+    Ok(tag)
+}

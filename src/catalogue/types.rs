@@ -1,0 +1,481 @@
+//! What a catalogue is made of once it has been read and checked.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::diag::{Diagnostic, Diagnostics, Place, SourceFile};
+use crate::dockerfile::step::Network;
+use crate::engine::{BaseSource, Check};
+use crate::image::store::Codec;
+
+use super::pattern::Pattern;
+
+/// Everything that a maintainer wrote, loaded and checked as one.
+#[derive(Clone, Debug)]
+pub struct Catalogue {
+    /// The directory with `kollage.toml`, as the caller named it.
+    pub root: PathBuf,
+    pub settings: Settings,
+    pub images: BTreeMap<String, Arc<ImageDef>>,
+    pub plugins: BTreeMap<String, Arc<PluginDef>>,
+    /// What is odd but stops nothing.
+    pub warnings: Diagnostics,
+    /// The templates, read and compiled when first needed.
+    pub(crate) recipes: crate::template::Recipes,
+}
+
+/// `kollage.toml` of the project, of the user and of the system, and the command line, merged by precedence.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    pub build: BuildSettings,
+    /// Patterns as they were written; `@name` is another profile. See [`Catalogue::profile_images`].
+    pub profiles: BTreeMap<String, Vec<String>>,
+    /// `[images.NAME] plugins` and `--plugin`: takes the place of the image's own `[plugins] default`.
+    pub image_plugins: BTreeMap<String, Vec<String>>,
+    pub engine: EngineSettings,
+    pub policy: Policy,
+    /// `[vars]`, for recipes (`vars.NAME`); an image's own `[vars]` are in `image.vars`.
+    pub vars: toml::Table,
+    /// By dotted path: `build.tag`, `profiles.main`, `profiles.main.0`, `images.keystone.plugins.0`.
+    pub places: Places,
+    /// Every `[images.NAME]`, with the place of the name.
+    pub(super) image_sections: BTreeMap<String, Place>,
+}
+
+#[derive(Clone, Debug)]
+pub struct BuildSettings {
+    /// The distribution: `debian`, `ubuntu`, `rocky`, …
+    pub base: String,
+    pub base_tag: String,
+    /// Empty when none is set.
+    pub release: String,
+    pub package_type: PackageType,
+    pub namespace: String,
+    /// Host of the registry that images are published to, with a path where there is one.
+    pub registry: Option<String>,
+    /// As written: `{release}-{base}-{base_tag}`.
+    pub tag_template: String,
+    /// The template filled in.
+    pub tag: String,
+    pub source_date_epoch: Option<i64>,
+    pub ca_bundle: CaBundle,
+    pub compression: Codec,
+    pub network: Network,
+    pub build_args: BTreeMap<String, String>,
+    /// How many nodes are built at once; None: as many as there are processors.
+    pub jobs: Option<usize>,
+    /// How often a failed download or push is tried again.
+    pub retries: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PackageType {
+    #[default]
+    Deb,
+    Rpm,
+}
+
+impl PackageType {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PackageType::Deb => "deb",
+            PackageType::Rpm => "rpm",
+        }
+    }
+}
+
+/// Which certificate authorities are lent to RUN steps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum CaBundle {
+    /// The host's, when it has more than the distribution ships.
+    #[default]
+    Auto,
+    Off,
+    Path(PathBuf),
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct EngineSettings {
+    pub default: EngineName,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EngineName {
+    #[default]
+    Embedded,
+    Docker,
+    Buildkit,
+}
+
+impl EngineName {
+    pub const ALL: [EngineName; 3] = [EngineName::Embedded, EngineName::Docker, EngineName::Buildkit];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EngineName::Embedded => "embedded",
+            EngineName::Docker => "docker",
+            EngineName::Buildkit => "buildkit",
+        }
+    }
+}
+
+/// The operator's rules, from the system's file only. None: everything is allowed.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    pub engines: Option<Vec<EngineName>>,
+    pub registries: Option<Vec<String>>,
+}
+
+impl Policy {
+    pub fn allows_engine(&self, engine: EngineName) -> bool {
+        self.engines.as_ref().is_none_or(|allowed| allowed.contains(&engine))
+    }
+
+    /// `registry` is a host, with its port where it has one: `docker.io`, `registry.example.org:5000`.
+    pub fn allows_registry(&self, registry: &str) -> bool {
+        self.registries.as_ref().is_none_or(|allowed| allowed.iter().any(|a| a == registry))
+    }
+}
+
+/// One image: `images/<name>/image.toml`, or a folder with nothing but a Dockerfile.
+#[derive(Clone, Debug)]
+pub struct ImageDef {
+    pub name: String,
+    /// `images/<name>` below the catalogue's root: the build context.
+    pub dir: PathBuf,
+    /// `image.toml`, or the Dockerfile where there is no such file.
+    pub file: Arc<SourceFile>,
+    pub kind: ImageKind,
+    pub parent: Parent,
+    pub recipe: Recipe,
+    /// The service's start definition: `start-scripts/<start>`.
+    pub start: Option<String>,
+    pub summary: String,
+    pub user: Option<User>,
+    pub packages: Packages,
+    pub sources: BTreeMap<String, SourceDef>,
+    pub plugins: PluginRules,
+    pub checks: Vec<Check>,
+    pub env: BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
+    pub ports: Vec<String>,
+    pub volumes: Vec<String>,
+    pub vars: toml::Table,
+    /// By dotted path: `image.parent`, `packages.deb.0`, `plugins.default.0`, `check.0.run`.
+    pub places: Places,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ImageKind {
+    /// Others are built on it; takes no plugins.
+    Base,
+    #[default]
+    Service,
+}
+
+impl ImageKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ImageKind::Base => "base",
+            ImageKind::Service => "service",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Parent {
+    /// Another image of the catalogue.
+    Image(String),
+    /// `reference` is what FROM says; equal references are equal sources.
+    External { reference: String, source: BaseSource },
+    /// Whatever FROM of the last stage of the image's own plain Dockerfile says.
+    Dockerfile,
+}
+
+/// What makes a definition a Dockerfile. Paths are below the catalogue's root as the caller named it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recipe {
+    /// `images/_recipes/<name>.j2`
+    Shared(String),
+    /// The definition's own `Dockerfile.j2`.
+    Own(PathBuf),
+    /// The definition's own plain `Dockerfile`, taken as it is.
+    Dockerfile(PathBuf),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    pub name: String,
+    pub uid: u32,
+    pub gid: u32,
+    /// Name of the primary group: the user's own name when not said.
+    pub group: String,
+    pub home: String,
+    pub shell: String,
+    /// Additional groups.
+    pub groups: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Packages {
+    pub deb: Vec<String>,
+    pub rpm: Vec<String>,
+    /// Needed only while building; nothing of them stays in the image.
+    pub deb_build: Vec<String>,
+    pub rpm_build: Vec<String>,
+}
+
+impl Packages {
+    pub fn runtime(&self, package_type: PackageType) -> &[String] {
+        match package_type {
+            PackageType::Deb => &self.deb,
+            PackageType::Rpm => &self.rpm,
+        }
+    }
+
+    pub fn build(&self, package_type: PackageType) -> &[String] {
+        match package_type {
+            PackageType::Deb => &self.deb_build,
+            PackageType::Rpm => &self.rpm_build,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceDef {
+    /// A requirement as pip takes it: `keystone[ldap]`, `networking-bgpvpn==22.0.0`.
+    Pypi {
+        requirement: String,
+    },
+    Git {
+        url: String,
+        reference: Option<String>,
+    },
+    Url {
+        url: String,
+        sha256: Option<String>,
+    },
+    /// Relative to the definition's folder.
+    Local {
+        path: String,
+    },
+}
+
+impl SourceDef {
+    pub fn kind(&self) -> &'static str {
+        match self {
+            SourceDef::Pypi { .. } => "pypi",
+            SourceDef::Git { .. } => "git",
+            SourceDef::Url { .. } => "url",
+            SourceDef::Local { .. } => "local",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct PluginRules {
+    /// Which plugins may be chosen; none when empty.
+    pub accept: Vec<Pattern>,
+    pub default: Vec<String>,
+}
+
+/// An optional layer on top of a service image: `plugins/<name>/plugin.toml`.
+#[derive(Clone, Debug)]
+pub struct PluginDef {
+    pub name: String,
+    /// `plugins/<name>` below the catalogue's root: the build context.
+    pub dir: PathBuf,
+    pub file: Arc<SourceFile>,
+    pub summary: String,
+    /// What it may be put on.
+    pub images: Vec<Pattern>,
+    /// Plugins that have to be chosen with it; they come below it.
+    pub requires: Vec<String>,
+    pub conflicts: Vec<String>,
+    /// Lower comes first; then by name.
+    pub order: i32,
+    pub recipe: Recipe,
+    pub packages: Packages,
+    pub sources: BTreeMap<String, SourceDef>,
+    pub checks: Vec<Check>,
+    pub env: BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
+    pub vars: toml::Table,
+    pub places: Places,
+}
+
+impl ImageDef {
+    pub fn is_service(&self) -> bool {
+        self.kind == ImageKind::Service
+    }
+
+    /// Why this version of Kollage can't build the image although the definition is right.
+    pub fn unbuildable(&self) -> Option<Diagnostic> {
+        unbuildable(&format!("image `{}`", self.name), &self.sources, &self.places, &self.file)
+    }
+}
+
+impl PluginDef {
+    /// As for images.
+    pub fn unbuildable(&self) -> Option<Diagnostic> {
+        unbuildable(&format!("plugin `{}`", self.name), &self.sources, &self.places, &self.file)
+    }
+}
+
+fn unbuildable(
+    owner: &str,
+    sources: &BTreeMap<String, SourceDef>,
+    places: &Places,
+    file: &Arc<SourceFile>,
+) -> Option<Diagnostic> {
+    let (name, source) = sources.iter().find(|(_, s)| matches!(s, SourceDef::Git { .. } | SourceDef::Url { .. }))?;
+    let kind = source.kind();
+    let place = places.place(&format!("sources.{name}.{kind}"), file);
+    Some(
+        Diagnostic::error(format!("{owner} takes source `{name}` from {kind}, which this version cannot fetch"))
+            .at(&place.file, place.span)
+            .label(format!("{kind} source"))
+            .hint("fetching git and url sources comes with `kollage lock`; until then use a `pypi` or `local` source"),
+    )
+}
+
+/// Where each value stands, by dotted path (`packages.deb.0`).
+#[derive(Clone, Debug, Default)]
+pub struct Places(pub(super) BTreeMap<String, Place>);
+
+impl Places {
+    /// The place of the value, or of the nearest table around it that was written.
+    pub fn get(&self, path: &str) -> Option<&Place> {
+        let mut path = path;
+        loop {
+            if let Some(place) = self.0.get(path) {
+                return Some(place);
+            }
+            path = &path[..path.rfind('.')?];
+        }
+    }
+
+    /// As `get`; the beginning of `file` when nothing is known.
+    pub fn place(&self, path: &str, file: &Arc<SourceFile>) -> Place {
+        self.get(path).cloned().unwrap_or_else(|| Place { file: file.clone(), span: first_line(&file.text) })
+    }
+}
+
+fn first_line(text: &str) -> Range<usize> {
+    0..text.find('\n').unwrap_or(text.len())
+}
+
+/// The lower-precedence files; ones that don't exist are skipped.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigFiles {
+    /// `~/.config/kollage/kollage.toml`
+    pub user: Option<PathBuf>,
+    /// `/etc/kollage/kollage.toml`, the only one that may have a `[policy]`.
+    pub system: Option<PathBuf>,
+}
+
+/// Settings from the command line and the environment, in rising order of precedence: the last one wins.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides(pub(super) Vec<Override>);
+
+#[derive(Clone, Debug)]
+pub(super) struct Override {
+    /// As a person names it: `--namespace`, `KOLLAGE_TAG`, `--set`.
+    pub origin: String,
+    pub path: Vec<String>,
+    /// What the person wrote; the value is at its end.
+    pub written: String,
+    /// Where in it the value begins.
+    pub value_at: usize,
+    pub form: Form,
+}
+
+/// How the value of an override is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A string as it stands.
+    Literal,
+    Toml,
+    /// Strings with commas between them.
+    List,
+}
+
+impl Overrides {
+    pub fn new() -> Self {
+        Overrides::default()
+    }
+
+    /// `a.b=value` as `--set` has it; a value that isn't TOML is a string.
+    pub fn set(&mut self, origin: &str, assignment: &str) -> Result<(), Diagnostic> {
+        let file = SourceFile::new(Path::new(origin), assignment);
+        let bad = || {
+            Diagnostic::error(format!("`{origin} {assignment}` is not of the form `key.key=value`"))
+                .at(&file, 0..assignment.len())
+                .hint("for example `--set build.namespace=acme`")
+        };
+        let (path, value) = assignment.split_once('=').ok_or_else(bad)?;
+        let path: Vec<String> = path.split('.').map(|p| p.trim().to_owned()).collect();
+        if path.iter().any(String::is_empty) {
+            return Err(bad());
+        }
+        let value = value.trim();
+        let form = if toml::de::DeValue::parse(value).is_ok() { Form::Toml } else { Form::Literal };
+        let written = assignment.trim_end();
+        let value_at = written.len() - value.len();
+        self.0.push(Override { origin: origin.into(), path, written: written.into(), value_at, form });
+        Ok(())
+    }
+
+    /// Sets `path` (dotted) to a string: `overrides.string("--namespace", "build.namespace", "acme")`.
+    pub fn string(&mut self, origin: &str, path: &str, value: &str) {
+        let path = path.split('.').map(str::to_owned).collect();
+        self.push(origin, path, "", value, Form::Literal);
+    }
+
+    /// Sets `path` to a number or anything else that TOML can write.
+    pub fn value(&mut self, origin: &str, path: &str, value: impl Into<toml::Value>) {
+        let path = path.split('.').map(str::to_owned).collect();
+        self.push(origin, path, "", &value.into().to_string(), Form::Toml);
+    }
+
+    /// `--build-arg K=V`
+    pub fn build_arg(&mut self, origin: &str, name: &str, value: &str) {
+        let path = vec!["build".into(), "build_args".into(), name.into()];
+        self.push(origin, path, &format!("{name}="), value, Form::Literal);
+    }
+
+    /// `--plugin IMAGE=P[,P]`; an empty list chooses none.
+    pub fn plugins(&mut self, origin: &str, image: &str, plugins: &[String]) {
+        let path = vec!["images".into(), image.into(), "plugins".into()];
+        self.push(origin, path, &format!("{image}="), &plugins.join(","), Form::List);
+    }
+
+    fn push(&mut self, origin: &str, path: Vec<String>, before: &str, value: &str, form: Form) {
+        let written = format!("{before}{value}");
+        self.0.push(Override { origin: origin.into(), path, written, value_at: before.len(), form });
+    }
+}
+
+impl Default for BuildSettings {
+    fn default() -> Self {
+        BuildSettings {
+            base: "debian".into(),
+            base_tag: "bookworm".into(),
+            release: String::new(),
+            package_type: PackageType::Deb,
+            namespace: "kollage".into(),
+            registry: None,
+            tag_template: "{base}-{base_tag}".into(),
+            tag: "debian-bookworm".into(),
+            source_date_epoch: None,
+            ca_bundle: CaBundle::Auto,
+            compression: Codec::Gzip,
+            network: Network::Default,
+            build_args: BTreeMap::new(),
+            jobs: None,
+            retries: 3,
+        }
+    }
+}

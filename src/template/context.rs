@@ -1,0 +1,133 @@
+//! The variables that recipes see:
+//!
+//! - `image`: `name`, `kind`, `summary`, `start`, `user` (`name`, `uid`, `gid`, `group`, `home`, `shell`, `groups`),
+//!   `packages` and `build_packages` (those of the base's package type), `sources` (by name: `name`, `kind`, and
+//!   `requirement`, `path`, `url`, `ref`, `sha256` as the kind has them), `env`, `labels`, `ports`, `volumes`, `vars`
+//! - `parent`: what FROM says
+//! - `build`: `base`, `base_tag`, `release`, `base_package_type`, `namespace`, `registry`, `tag`
+//! - `vars`: those of `kollage.toml`
+//! - in recipes of plugins `plugin`: `name`, `summary`, `packages`, `build_packages`, `sources`, `env`, `labels`,
+//!   `vars`; `image` is then the image that it is put on
+//!
+//! What a definition doesn't say is `none` (`image.user`, `image.start`) or empty.
+
+use std::collections::BTreeMap;
+
+use minijinja::{Value, context};
+
+use crate::catalogue::{Catalogue, ImageDef, Packages, PluginDef, SourceDef};
+
+pub(super) fn for_image(catalogue: &Catalogue, image: &ImageDef, parent: &str) -> Value {
+    context! {
+        image => self::image(catalogue, image),
+        parent => parent,
+        build => build(catalogue),
+        vars => table(&catalogue.settings.vars),
+    }
+}
+
+pub(super) fn for_plugin(catalogue: &Catalogue, plugin: &PluginDef, on: &ImageDef, parent: &str) -> Value {
+    let (packages, build_packages) = packages(catalogue, &plugin.packages);
+    context! {
+        plugin => context! {
+            name => plugin.name.as_str(),
+            summary => plugin.summary.as_str(),
+            packages => packages,
+            build_packages => build_packages,
+            sources => sources(&plugin.sources),
+            env => map(&plugin.env),
+            labels => map(&plugin.labels),
+            vars => table(&plugin.vars),
+        },
+        image => image(catalogue, on),
+        parent => parent,
+        build => build(catalogue),
+        vars => table(&catalogue.settings.vars),
+    }
+}
+
+fn image(catalogue: &Catalogue, image: &ImageDef) -> Value {
+    let (packages, build_packages) = packages(catalogue, &image.packages);
+    let user = image.user.as_ref().map(|user| {
+        context! {
+            name => user.name.as_str(),
+            uid => user.uid,
+            gid => user.gid,
+            group => user.group.as_str(),
+            home => user.home.as_str(),
+            shell => user.shell.as_str(),
+            groups => list(&user.groups),
+        }
+    });
+    context! {
+        name => image.name.as_str(),
+        kind => image.kind.as_str(),
+        summary => image.summary.as_str(),
+        start => image.start.as_deref(),
+        user => user,
+        packages => packages,
+        build_packages => build_packages,
+        sources => sources(&image.sources),
+        env => map(&image.env),
+        labels => map(&image.labels),
+        ports => list(&image.ports),
+        volumes => list(&image.volumes),
+        vars => table(&image.vars),
+    }
+}
+
+fn build(catalogue: &Catalogue) -> Value {
+    let build = &catalogue.settings.build;
+    context! {
+        base => build.base.as_str(),
+        base_tag => build.base_tag.as_str(),
+        release => build.release.as_str(),
+        base_package_type => build.package_type.as_str(),
+        namespace => build.namespace.as_str(),
+        registry => build.registry.as_deref(),
+        tag => build.tag.as_str(),
+    }
+}
+
+fn packages(catalogue: &Catalogue, packages: &Packages) -> (Value, Value) {
+    let package_type = catalogue.settings.build.package_type;
+    (list(packages.runtime(package_type)), list(packages.build(package_type)))
+}
+
+fn sources(sources: &BTreeMap<String, SourceDef>) -> Value {
+    Value::from_pairs(sources.iter().map(|(name, def)| (name.as_str(), source(name, def))))
+}
+
+fn source(name: &str, source: &SourceDef) -> Value {
+    let kind = source.kind();
+    match source {
+        SourceDef::Pypi { requirement } => context! { name, kind, requirement => requirement.as_str() },
+        SourceDef::Git { url, reference } => context! { name, kind, url => url.as_str(), ref => reference.as_deref() },
+        SourceDef::Url { url, sha256 } => context! { name, kind, url => url.as_str(), sha256 => sha256.as_deref() },
+        SourceDef::Local { path } => context! { name, kind, path => path.as_str() },
+    }
+}
+
+fn list(items: &[String]) -> Value {
+    items.iter().map(String::as_str).collect()
+}
+
+fn map(map: &BTreeMap<String, String>) -> Value {
+    Value::from_pairs(map.iter().map(|(key, value)| (key.as_str(), value.as_str())))
+}
+
+fn table(table: &toml::Table) -> Value {
+    Value::from_pairs(table.iter().map(|(key, value)| (key.as_str(), self::value(value))))
+}
+
+fn value(value: &toml::Value) -> Value {
+    match value {
+        toml::Value::String(text) => Value::from(text.as_str()),
+        toml::Value::Integer(number) => Value::from(*number),
+        toml::Value::Float(number) => Value::from(*number),
+        toml::Value::Boolean(yes) => Value::from(*yes),
+        toml::Value::Datetime(date) => Value::from(date.to_string()),
+        toml::Value::Array(items) => items.iter().map(self::value).collect(),
+        toml::Value::Table(table) => self::table(table),
+    }
+}

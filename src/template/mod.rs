@@ -1,0 +1,94 @@
+//! Recipes to Dockerfiles: the minijinja environment, its filters and functions, and its limits.
+//!
+//! A recipe sees what the catalogue says and nothing else: no environment, no clock, no file outside the catalogue.
+//! The same definitions therefore always give the same text, and a template that never ends is stopped. What recipes
+//! can use is listed in [`context`] (variables) and [`environment`] (filters, functions, template names).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::catalogue::{Catalogue, ImageDef, Parent, PluginDef, Recipe};
+use crate::diag::{Diagnostic, Diagnostics, SourceFile};
+
+mod context;
+mod environment;
+mod problem;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use environment::Recipes;
+
+/// A Dockerfile and the directory that its COPY instructions read.
+#[derive(Clone, Debug)]
+pub struct Rendered {
+    /// Its path is that of the plain Dockerfile, or for rendered text where it would be, marked as rendered.
+    pub dockerfile: Arc<SourceFile>,
+    pub context: PathBuf,
+}
+
+pub fn render_image(catalogue: &Catalogue, image: &ImageDef) -> Result<Rendered, Diagnostics> {
+    let name = match &image.recipe {
+        Recipe::Dockerfile(path) => return plain(image, path),
+        Recipe::Shared(recipe) => environment::shared(recipe),
+        Recipe::Own(_) => format!("images/{}/Dockerfile.j2", image.name),
+    };
+    let parent = match &image.parent {
+        Parent::Image(parent) => catalogue.image_ref(parent),
+        Parent::External { reference, .. } => reference.clone(),
+        Parent::Dockerfile => return plain(image, &image.dir.join("Dockerfile")),
+    };
+    let variables = context::for_image(catalogue, image, &parent);
+    let owner = format!("image `{}`", image.name);
+    render(catalogue, &name, &owner, variables, &image.dir)
+}
+
+/// `parent_ref` is what FROM says: the image, or the plugin layer below this one.
+pub fn render_plugin(
+    catalogue: &Catalogue,
+    plugin: &PluginDef,
+    on: &ImageDef,
+    parent_ref: &str,
+) -> Result<Rendered, Diagnostics> {
+    let name = match &plugin.recipe {
+        Recipe::Shared(recipe) => environment::shared(recipe),
+        Recipe::Own(_) | Recipe::Dockerfile(_) => format!("plugins/{}/Dockerfile.j2", plugin.name),
+    };
+    let variables = context::for_plugin(catalogue, plugin, on, parent_ref);
+    let owner = format!("plugin `{}` on image `{}`", plugin.name, on.name);
+    render(catalogue, &name, &owner, variables, &plugin.dir)
+}
+
+fn plain(image: &ImageDef, path: &Path) -> Result<Rendered, Diagnostics> {
+    // A definition that is nothing but a Dockerfile was read when the catalogue was loaded.
+    let dockerfile = if image.file.path == path {
+        image.file.clone()
+    } else {
+        match std::fs::read_to_string(path) {
+            Ok(text) => SourceFile::new(path, text),
+            Err(e) => {
+                let message = format!("cannot read the Dockerfile `{}` of image `{}`: {e}", path.display(), image.name);
+                return Err(Diagnostics(vec![Diagnostic::error(message)]));
+            }
+        }
+    };
+    Ok(Rendered { dockerfile, context: image.dir.clone() })
+}
+
+fn render(
+    catalogue: &Catalogue,
+    name: &str,
+    owner: &str,
+    variables: minijinja::Value,
+    dir: &Path,
+) -> Result<Rendered, Diagnostics> {
+    let recipes = &catalogue.recipes;
+    let environment = recipes.environment();
+    let text = environment.get_template(name).and_then(|template| template.render(variables.clone()));
+    match text {
+        Ok(text) => {
+            let path = dir.join("Dockerfile (rendered)");
+            Ok(Rendered { dockerfile: SourceFile::new(path, text), context: dir.to_owned() })
+        }
+        Err(error) => Err(Diagnostics(vec![problem::diagnostic(&error, owner, name, recipes, &variables)])),
+    }
+}
