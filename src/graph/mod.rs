@@ -1,3 +1,8 @@
-//! The typed build graph.
+//! The typed build graph: nodes and edges, selection, keys and the plan. Knows no engine's inside.
 
+pub mod assemble;
+pub mod draw;
 pub mod key;
+pub mod node;
+pub mod plan;
+pub mod select;

@@ -1,0 +1,149 @@
+//! Nodes and edges of the build graph.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::context::Context;
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::dockerfile::Resolved;
+use crate::engine::{BaseSource, Check};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub usize);
+
+/// Nodes stand after everything that they need: the order of `nodes` is an order of building.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    pub nodes: Vec<Node>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What a person calls it: `keystone`, `keystone+ldappool`, `bootstrap:debian/bookworm`.
+    pub name: Arc<str>,
+    pub kind: NodeKind,
+    pub needs: Vec<Edge>,
+    /// Chosen by the user, and not only needed by what was chosen.
+    pub selected: bool,
+}
+
+#[derive(Clone, Debug)]
+pub enum NodeKind {
+    /// A base image from outside the catalogue.
+    Base(BaseSource),
+    Image(Box<Spec>),
+    /// One plugin on one image (or on the plugin before it).
+    Plugin {
+        image: Arc<str>,
+        plugin: Arc<str>,
+        spec: Box<Spec>,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub struct Edge {
+    pub to: NodeId,
+    pub kind: EdgeKind,
+    /// What the Dockerfile calls it.
+    pub reference: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EdgeKind {
+    Parent,
+    CopiesFrom,
+    PluginOf,
+}
+
+impl EdgeKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EdgeKind::Parent => "parent",
+            EdgeKind::CopiesFrom => "copies-from",
+            EdgeKind::PluginOf => "plugin-of",
+        }
+    }
+}
+
+/// Given to every build, whether a Dockerfile asks for it or not.
+const SOURCE_DATE_EPOCH: &str = "SOURCE_DATE_EPOCH";
+
+/// What is built and how: everything about a node that isn't known from its parents only.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    pub resolved: Resolved,
+    pub context: Arc<Context>,
+    pub labels: BTreeMap<String, String>,
+    pub checks: Vec<Check>,
+    /// Names under which the result stands in the store and is exported; empty when a plugin above has them.
+    pub names: Vec<String>,
+    pub max_layers: Option<usize>,
+}
+
+impl Node {
+    pub fn spec(&self) -> Option<&Spec> {
+        match &self.kind {
+            NodeKind::Base(_) => None,
+            NodeKind::Image(spec) | NodeKind::Plugin { spec, .. } => Some(spec),
+        }
+    }
+
+    pub fn kind_name(&self) -> &'static str {
+        match &self.kind {
+            NodeKind::Base(BaseSource::Bootstrap(_)) => "bootstrap",
+            NodeKind::Base(_) => "external",
+            NodeKind::Image(_) => "image",
+            NodeKind::Plugin { .. } => "plugin",
+        }
+    }
+}
+
+impl Graph {
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = NodeId> + use<> {
+        (0..self.nodes.len()).map(NodeId)
+    }
+
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0]
+    }
+
+    pub fn find(&self, name: &str) -> Option<NodeId> {
+        self.nodes.iter().position(|n| &*n.name == name).map(NodeId)
+    }
+
+    pub fn push(&mut self, node: Node) -> NodeId {
+        debug_assert!(node.needs.iter().all(|e| e.to.0 < self.nodes.len()));
+        self.nodes.push(node);
+        NodeId(self.nodes.len() - 1)
+    }
+
+    /// What is odd in the Dockerfiles of the selected nodes but stops nothing, and build arguments that none takes.
+    pub fn warnings(&self) -> Diagnostics {
+        let mut warnings = Diagnostics::default();
+        let specs: Vec<&Spec> = self.nodes.iter().filter_map(Node::spec).collect();
+        for spec in self.nodes.iter().filter(|n| n.selected).filter_map(Node::spec) {
+            warnings.extend(spec.resolved.dockerfile.warnings.clone());
+        }
+        let unused = |spec: &&Spec| spec.resolved.unused_build_args.iter().cloned().collect::<BTreeSet<_>>();
+        let everywhere = specs.iter().map(unused).reduce(|all, more| all.intersection(&more).cloned().collect());
+        for name in everywhere.unwrap_or_default().into_iter().filter(|name| name != SOURCE_DATE_EPOCH) {
+            let warning = Diagnostic::warning(format!("no Dockerfile has an ARG `{name}`"));
+            warnings.push(warning.hint("the build argument is given and changes nothing"));
+        }
+        warnings
+    }
+
+    /// For every node, the nodes that need it.
+    pub fn dependents(&self) -> Vec<Vec<NodeId>> {
+        let mut dependents = vec![Vec::new(); self.nodes.len()];
+        for id in self.ids() {
+            for edge in &self.node(id).needs {
+                let list: &mut Vec<NodeId> = &mut dependents[edge.to.0];
+                if list.last() != Some(&id) {
+                    list.push(id);
+                }
+            }
+        }
+        dependents
+    }
+}

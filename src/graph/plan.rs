@@ -1,0 +1,356 @@
+//! What will be done with each node and why, found out without touching anything.
+//!
+//! The same `Planner` answers before a run (when the results of parents that are going to be built aren't known yet)
+//! and during it (when they are): a node whose parent came out equal to what it was before is then reused after all.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::context::{HashTable, is_pattern};
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::dockerfile;
+use crate::dockerfile::step::{Action as StepAction, From, LoweredStage, MountKind, Source, Step};
+use crate::engine::{BaseSource, Built};
+use crate::graph::key::{Content, Fingerprint, NodeInputs, base_key, node_fingerprint};
+use crate::graph::node::{Graph, Node, NodeId, NodeKind, Spec};
+use crate::image::config::{ImageConfig, Platform};
+use crate::image::digest::Key;
+
+/// What all nodes of a run have in common.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub platform: Platform,
+    pub source_date_epoch: Option<i64>,
+    /// Build although the store has the result (`--no-cache`).
+    pub no_cache: bool,
+    /// Ask for base images again (`--pull`).
+    pub refresh: bool,
+}
+
+/// What earlier runs left behind: asked, never written, by the planner.
+pub trait Memory: Sync {
+    fn recall(&self, key: &Key) -> Option<Built>;
+    /// An image of the store by its name.
+    fn named(&self, name: &str) -> Option<Built>;
+    fn history(&self, node: &str) -> Option<&NodeHistory>;
+    /// Configuration that a base which isn't in the store yet is going to have, where that is known.
+    fn foresee(&self, source: &BaseSource, platform: &Platform) -> Option<ImageConfig>;
+}
+
+/// The last time that a node was built.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeHistory {
+    pub fingerprint: Fingerprint,
+    pub seconds: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    Build,
+    Reuse,
+    /// A base from a registry or a file.
+    Pull,
+    /// A base made by a package manager.
+    Bootstrap,
+}
+
+impl Action {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Action::Build => "build",
+            Action::Reuse => "reuse",
+            Action::Pull => "pull",
+            Action::Bootstrap => "bootstrap",
+        }
+    }
+}
+
+/// One node, as far as it can be known now.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    pub action: Action,
+    pub reason: String,
+    /// None while a parent's result isn't known.
+    pub key: Option<Key>,
+    pub fingerprint: Option<Fingerprint>,
+    pub stages: Vec<LoweredStage>,
+    /// The earlier result, when that is what will be used.
+    pub built: Option<Arc<Built>>,
+    /// The configuration that it has or will have.
+    pub config: Option<ImageConfig>,
+}
+
+impl Planned {
+    /// Nothing is known yet but that it has to be built.
+    fn to_build() -> Self {
+        Planned {
+            action: Action::Build,
+            reason: String::new(),
+            key: None,
+            fingerprint: None,
+            stages: Vec::new(),
+            built: None,
+            config: None,
+        }
+    }
+}
+
+/// What is known of a node that another one needs.
+#[derive(Clone, Debug)]
+pub enum Known {
+    Built(Arc<Built>),
+    /// It is going to be built; its configuration can be told, its files can't.
+    Config(Box<ImageConfig>),
+    Nothing,
+}
+
+pub struct Planner<'a> {
+    pub graph: &'a Graph,
+    pub settings: &'a Settings,
+    pub table: &'a HashTable,
+    pub memory: &'a dyn Memory,
+    digests: Mutex<HashMap<SelectionId, Option<Key>>>,
+}
+
+/// A selection of context files: the directory, the pattern, and what is excluded.
+type SelectionId = (std::path::PathBuf, String, Vec<String>);
+
+impl<'a> Planner<'a> {
+    pub fn new(graph: &'a Graph, settings: &'a Settings, table: &'a HashTable, memory: &'a dyn Memory) -> Self {
+        Planner { graph, settings, table, memory, digests: Mutex::new(HashMap::new()) }
+    }
+
+    /// The whole plan, in the order of the graph; or every problem that can be found before anything is built.
+    pub fn plan(&self) -> Result<Vec<Planned>, Diagnostics> {
+        let mut plan: Vec<Planned> = Vec::with_capacity(self.graph.nodes.len());
+        let mut problems = Diagnostics::default();
+        for id in self.graph.ids() {
+            let planned = self.node(id, &|other: NodeId| match plan.get(other.0) {
+                Some(Planned { built: Some(built), .. }) => Known::Built(built.clone()),
+                Some(Planned { config: Some(config), .. }) => Known::Config(Box::new(config.clone())),
+                _ => Known::Nothing,
+            });
+            plan.push(planned.unwrap_or_else(|found| {
+                problems.extend(found);
+                Planned::to_build()
+            }));
+        }
+        if problems.has_errors() { Err(problems) } else { Ok(plan) }
+    }
+
+    /// One node, given what is known of those it needs.
+    pub fn node(&self, id: NodeId, known: &dyn Fn(NodeId) -> Known) -> Result<Planned, Diagnostics> {
+        let node = self.graph.node(id);
+        match &node.kind {
+            NodeKind::Base(source) => self.base(source),
+            NodeKind::Image(spec) | NodeKind::Plugin { spec, .. } => self.image(node, spec, known),
+        }
+    }
+
+    fn base(&self, source: &BaseSource) -> Result<Planned, Diagnostics> {
+        let Settings { platform, source_date_epoch, refresh, .. } = self.settings;
+        if let BaseSource::Registry { reference } = source
+            && !*refresh
+            && let Some(built) = self.memory.named(reference)
+        {
+            return Ok(Planned {
+                action: Action::Reuse,
+                reason: "in the store under this name".into(),
+                key: Some(built.key.clone()),
+                config: Some(built.config.clone()),
+                built: Some(Arc::new(built)),
+                ..Planned::to_build()
+            });
+        }
+        let content = match source {
+            BaseSource::OciLayout { path, .. } if path.is_dir() => Some(self.file(&path.join("index.json"))?),
+            BaseSource::OciLayout { path, .. }
+            | BaseSource::DockerArchive { path, .. }
+            | BaseSource::RootfsTar { path } => Some(self.file(path)?),
+            BaseSource::Bootstrap(_) | BaseSource::Registry { .. } => None,
+        };
+        let key = base_key(source, content.as_ref(), platform, *source_date_epoch);
+        let recalled = self.memory.recall(&key).map(Arc::new);
+        let action = match source {
+            BaseSource::Bootstrap(_) => Action::Bootstrap,
+            _ => Action::Pull,
+        };
+        let (action, reason, built) = match recalled {
+            Some(_) if *refresh => (action, "asked for again".to_owned(), None),
+            Some(built) => (Action::Reuse, "in the store".to_owned(), Some(built)),
+            None => (action, "not in the store".to_owned(), None),
+        };
+        let config = match &built {
+            Some(built) => Some(built.config.clone()),
+            None => self.memory.foresee(source, platform),
+        };
+        Ok(Planned { action, reason, key: Some(key), fingerprint: None, stages: Vec::new(), built, config })
+    }
+
+    fn image(&self, node: &Node, spec: &Spec, known: &dyn Fn(NodeId) -> Known) -> Result<Planned, Diagnostics> {
+        let mut configs = BTreeMap::new();
+        let mut results = BTreeMap::new();
+        let mut waiting: Option<&str> = None;
+        let mut foreseen = true;
+        for edge in &node.needs {
+            let name = &self.graph.node(edge.to).name;
+            match known(edge.to) {
+                Known::Built(built) => {
+                    results.insert(edge.reference.clone(), (name.to_string(), built.config.result_id()));
+                    configs.insert(edge.reference.clone(), built.config.clone());
+                }
+                Known::Config(config) => {
+                    waiting.get_or_insert(name);
+                    configs.insert(edge.reference.clone(), *config);
+                }
+                Known::Nothing => {
+                    waiting.get_or_insert(name);
+                    foreseen = false;
+                }
+            }
+        }
+        let mut planned = Planned::to_build();
+        if foreseen {
+            planned.stages = dockerfile::lower(&spec.resolved, &configs)?;
+            planned.config = planned.stages.last().map(|s| s.config.clone());
+        }
+        let contents = self.contents(spec, &planned.stages)?;
+        if let Some(name) = waiting {
+            planned.reason = format!("{name} is made first");
+            return Ok(planned);
+        }
+        let fingerprint = node_fingerprint(
+            &planned.stages,
+            &NodeInputs {
+                platform: &self.settings.platform,
+                source_date_epoch: self.settings.source_date_epoch,
+                labels: &spec.labels,
+                checks: &spec.checks,
+                bases: &results,
+                content: &|stage, step| contents.get(&(stage, step)).cloned().unwrap_or_default(),
+            },
+        );
+        let key = fingerprint.key();
+        let history = self.memory.history(history_name(node));
+        if self.settings.no_cache {
+            planned.reason = "reuse is switched off".into();
+        } else if let Some(built) = self.memory.recall(&key) {
+            planned.action = Action::Reuse;
+            planned.reason = "nothing changed".into();
+            planned.config = Some(built.config.clone());
+            planned.built = Some(Arc::new(built));
+        } else {
+            planned.reason = match history {
+                None => "not built before".into(),
+                Some(old) => fingerprint
+                    .difference(&old.fingerprint)
+                    .unwrap_or_else(|| "its result is no longer in the store".into()),
+            };
+        }
+        planned.key = Some(key);
+        planned.fingerprint = Some(fingerprint);
+        Ok(planned)
+    }
+
+    /// Digests of the context files of every step, by stage index and position; a source that selects nothing is a
+    /// problem with a place.
+    fn contents(&self, spec: &Spec, stages: &[LoweredStage]) -> Result<BTreeMap<(usize, usize), Content>, Diagnostics> {
+        let mut found = BTreeMap::new();
+        let mut problems = Diagnostics::default();
+        for stage in stages {
+            for (position, step) in stage.steps.iter().enumerate() {
+                match self.content(spec, step) {
+                    Ok(content) if content.is_empty() => {}
+                    Ok(content) => {
+                        found.insert((stage.index, position), content);
+                    }
+                    Err(diagnostic) => problems.push(diagnostic),
+                }
+            }
+        }
+        if problems.is_empty() { Ok(found) } else { Err(problems) }
+    }
+
+    /// The context files of one step, as `graph::key` wants them.
+    pub fn content(&self, spec: &Spec, step: &Step) -> Result<Content, Diagnostic> {
+        let mut content = Content::new();
+        for (pattern, excludes) in context_patterns(step) {
+            match self.digest(spec, pattern, excludes) {
+                Ok(Some(key)) => {
+                    content.insert(pattern.to_owned(), key);
+                }
+                // As in Docker: `COPY optional* /` may find nothing.
+                Ok(None) if matches!(step.action, StepAction::Copy(_)) && is_pattern(pattern) => {}
+                Ok(None) => {
+                    return Err(Diagnostic::error(format!("no file in the context matches `{pattern}`"))
+                        .at(&spec.resolved.dockerfile.file, step.span.clone())
+                        .hint(format!(
+                            "the context is {}; see also its .dockerignore",
+                            spec.context.root().display()
+                        )));
+                }
+                Err(error) => {
+                    return Err(
+                        Diagnostic::error(error.to_string()).at(&spec.resolved.dockerfile.file, step.span.clone())
+                    );
+                }
+            }
+        }
+        Ok(content)
+    }
+
+    fn digest(&self, spec: &Spec, pattern: &str, excludes: &[String]) -> crate::error::Result<Option<Key>> {
+        let id = (spec.context.root().to_owned(), pattern.to_owned(), excludes.to_vec());
+        let digests = || self.digests.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = digests().get(&id) {
+            return Ok(known.clone());
+        }
+        let selected = spec.context.select(pattern, excludes)?;
+        let digest = match selected.is_empty() {
+            true => None,
+            false => Some(spec.context.digest(&selected, self.table)?),
+        };
+        digests().insert(id, digest.clone());
+        Ok(digest)
+    }
+
+    fn file(&self, path: &Path) -> Result<Key, Diagnostics> {
+        self.table.file(path).map_err(|error| {
+            let mut problems = Diagnostics::default();
+            problems.push(Diagnostic::error(error.to_string()));
+            problems
+        })
+    }
+}
+
+/// The name under which a node's history is kept: its published name, so that catalogues can share a store.
+pub fn history_name(node: &Node) -> &str {
+    node.spec().and_then(|s| s.names.first()).map_or(&node.name, String::as_str)
+}
+
+fn context_patterns(step: &Step) -> Vec<(&str, &[String])> {
+    match &step.action {
+        StepAction::Copy(copy) if copy.from == From::Context => copy
+            .sources
+            .iter()
+            .filter_map(|source| match source {
+                Source::Path(pattern) => Some((pattern.as_str(), copy.excludes.as_slice())),
+                _ => None,
+            })
+            .collect(),
+        StepAction::Run(run) => run
+            .mounts
+            .iter()
+            .filter_map(|mount| match &mount.kind {
+                MountKind::Bind { from: From::Context, source, .. } => Some((source.as_str(), &[][..])),
+                MountKind::Cache { from: Some(From::Context), source, .. } => Some((source.as_str(), &[][..])),
+                _ => None,
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
