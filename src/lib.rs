@@ -20,5 +20,6 @@ pub mod event;
 pub mod graph;
 pub mod image;
 pub mod registry;
+pub mod schedule;
 pub mod suggest;
 pub mod template;

@@ -1,0 +1,339 @@
+//! Carries a plan out: the longest remaining path first, as many nodes at once as there are jobs.
+//!
+//! A failed node takes only those with it that need it. What only an export or a push needs is done by a thread of its
+//! own while the next nodes build. Every node is planned again when its turn comes, because only then the results of
+//! its parents are known.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::engine::{BaseJob, BuildJob, Built, Ctl, Engine, Published};
+use crate::error::{Error, Kind, Result};
+use crate::event::{Cancel, Event, Outcome, Sink};
+use crate::graph::key::Fingerprint;
+use crate::graph::node::{Graph, Node, NodeId, NodeKind};
+use crate::graph::plan::{Action, Known, Planned, Planner};
+
+pub mod history;
+mod order;
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Nodes that are built at once.
+    pub jobs: usize,
+    /// The first failure stops everything.
+    pub fail_fast: bool,
+}
+
+/// What became of one node.
+#[derive(Clone, Debug)]
+pub struct NodeResult {
+    pub outcome: Outcome,
+    pub duration: Duration,
+    /// Why it was built or reused, as the plan words it.
+    pub reason: String,
+    pub built: Option<Arc<Built>>,
+    pub published: Option<Published>,
+    pub fingerprint: Option<Fingerprint>,
+}
+
+/// Everything that a node's turn needs, the same for all of them.
+pub struct Run<'a> {
+    pub planner: &'a Planner<'a>,
+    pub engine: &'a dyn Engine,
+    pub options: &'a Options,
+    pub sink: &'a dyn Sink,
+    pub cancel: &'a Cancel,
+    /// Seconds that a node is expected to take, when it was measured before.
+    pub expected: &'a (dyn Fn(&Node) -> Option<f64> + Sync),
+}
+
+#[derive(Default)]
+struct State {
+    /// Nodes whose needs are all there, to be taken by priority.
+    ready: Vec<NodeId>,
+    waiting: Vec<usize>,
+    results: Vec<Option<NodeResult>>,
+    running: usize,
+    stopped: bool,
+}
+
+impl Run<'_> {
+    /// Results in the order of the graph's nodes; every node has one.
+    pub fn run(&self) -> Vec<NodeResult> {
+        let graph = self.planner.graph;
+        let dependents = graph.dependents();
+        let priority = order::priorities(graph, &dependents, self.expected);
+        let waiting: Vec<usize> = (0..graph.nodes.len()).map(|i| distinct_needs(graph, NodeId(i))).collect();
+        let ready = graph.ids().filter(|id| waiting[id.0] == 0).collect();
+        let shared = Shared {
+            state: Mutex::new(State {
+                ready,
+                waiting,
+                results: vec![None; graph.nodes.len()],
+                running: 0,
+                stopped: false,
+            }),
+            changed: Condvar::new(),
+            dependents,
+            priority,
+        };
+        self.sink.event(Event::RunStarted { nodes: graph.nodes.len() });
+        std::thread::scope(|scope| {
+            let (tail, behind) = channel::<(NodeId, Arc<Built>)>();
+            let shared = &shared;
+            scope.spawn(move || self.finish_all(&behind, shared));
+            for _ in 0..self.options.jobs.clamp(1, graph.nodes.len().max(1)) {
+                let tail = tail.clone();
+                scope.spawn(move || self.work(shared, &tail));
+            }
+        });
+        let state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        state.results.into_iter().map(|r| r.unwrap_or_else(cancelled)).collect()
+    }
+
+    fn work(&self, shared: &Shared, tail: &Sender<(NodeId, Arc<Built>)>) {
+        while let Some(id) = shared.take(self.cancel) {
+            let name = &self.planner.graph.node(id).name;
+            let started = Instant::now();
+            let mut result = match self.turn(id, shared) {
+                Ok((planned, built)) => {
+                    let outcome = match planned.action {
+                        Action::Reuse => Outcome::Reused(planned.reason.clone()),
+                        _ => Outcome::Built,
+                    };
+                    NodeResult {
+                        outcome,
+                        duration: Duration::ZERO,
+                        reason: planned.reason,
+                        built: Some(built),
+                        published: None,
+                        fingerprint: planned.fingerprint,
+                    }
+                }
+                Err(error) if error.kind() == Kind::Interrupted || self.cancel.is_cancelled() => cancelled(),
+                Err(error) => NodeResult { outcome: Outcome::Failed(error), ..cancelled() },
+            };
+            result.duration = started.elapsed();
+            if matches!(result.outcome, Outcome::Failed(_)) && self.options.fail_fast {
+                self.cancel.cancel();
+            }
+            let (outcome, duration) = (result.outcome.clone(), result.duration);
+            self.sink.event(Event::NodeFinished { node: name.clone(), outcome, duration });
+            let built = result.built.clone();
+            self.settle(id, result, shared);
+            if let Some(built) = built {
+                // The receiver lives until every sender is gone.
+                let _ = tail.send((id, built));
+            }
+        }
+    }
+
+    /// Plans the node with what is known now, and builds it when there is no result for it.
+    fn turn(&self, id: NodeId, shared: &Shared) -> Result<(Planned, Arc<Built>)> {
+        let graph = self.planner.graph;
+        let node = graph.node(id);
+        let planned = {
+            let known = |other: NodeId| match shared.built(other) {
+                Some(built) => Known::Built(built),
+                None => Known::Nothing,
+            };
+            self.planner
+                .node(id, &known)
+                .map_err(|found| Error::from_diagnostics(format!("cannot build {}", node.name), found))?
+        };
+        if let Some(built) = &planned.built {
+            return Ok((planned.clone(), built.clone()));
+        }
+        let Some(key) = planned.key.clone() else {
+            return Err(Error::failed(format!("{} has no key although its parents are there", node.name)));
+        };
+        self.sink.event(Event::NodeStarted { node: node.name.clone(), reason: planned.reason.clone() });
+        let ctl = Ctl { node: &node.name, sink: self.sink, cancel: self.cancel };
+        let settings = self.planner.settings;
+        let built = match &node.kind {
+            NodeKind::Base(source) => self.engine.base(
+                &BaseJob {
+                    key,
+                    source: source.clone(),
+                    platform: settings.platform.clone(),
+                    source_date_epoch: settings.source_date_epoch,
+                    refresh: settings.refresh,
+                },
+                &ctl,
+            )?,
+            NodeKind::Image(spec) | NodeKind::Plugin { spec, .. } => {
+                let mut bases = BTreeMap::new();
+                for edge in &node.needs {
+                    if let Some(built) = shared.built(edge.to) {
+                        bases.insert(edge.reference.clone(), built);
+                    }
+                }
+                let contents = |step: &_| self.planner.content(spec, step);
+                let mut content = BTreeMap::new();
+                for stage in &planned.stages {
+                    for (position, step) in stage.steps.iter().enumerate() {
+                        let found = contents(step).map_err(|d| {
+                            Error::from_diagnostics(
+                                format!("cannot build {}", node.name),
+                                crate::diag::Diagnostics(vec![d]),
+                            )
+                        })?;
+                        content.insert((stage.index, position), found);
+                    }
+                }
+                self.engine.build(
+                    &BuildJob {
+                        key,
+                        stages: planned.stages.clone(),
+                        dockerfile: spec.resolved.dockerfile.clone(),
+                        build_args: spec.resolved.inputs.build_args.clone(),
+                        context: spec.context.clone(),
+                        content,
+                        bases,
+                        platform: settings.platform.clone(),
+                        source_date_epoch: settings.source_date_epoch,
+                        labels: spec.labels.clone(),
+                        checks: spec.checks.clone(),
+                        no_cache: settings.no_cache,
+                        max_layers: spec.max_layers,
+                    },
+                    &ctl,
+                )?
+            }
+        };
+        Ok((planned, Arc::new(built)))
+    }
+
+    /// Records a result, frees or skips the nodes that waited for it, and wakes the others.
+    fn settle(&self, id: NodeId, result: NodeResult, shared: &Shared) {
+        let failed = result.built.is_none();
+        let mut skipped: Vec<(NodeId, Outcome)> = Vec::new();
+        {
+            let mut state = shared.lock();
+            let culprit = match &result.outcome {
+                Outcome::Failed(_) => Outcome::Skipped(self.planner.graph.node(id).name.clone()),
+                _ => Outcome::Cancelled,
+            };
+            state.running -= 1;
+            state.results[id.0] = Some(result);
+            if failed {
+                let mut stack = vec![id];
+                while let Some(gone) = stack.pop() {
+                    for &next in &shared.dependents[gone.0] {
+                        if state.results[next.0].is_none() {
+                            state.results[next.0] = Some(NodeResult { outcome: culprit.clone(), ..cancelled() });
+                            skipped.push((next, culprit.clone()));
+                            stack.push(next);
+                        }
+                    }
+                }
+            } else {
+                for &next in &shared.dependents[id.0] {
+                    state.waiting[next.0] -= 1;
+                    if state.waiting[next.0] == 0 && state.results[next.0].is_none() {
+                        state.ready.push(next);
+                    }
+                }
+            }
+            shared.changed.notify_all();
+        }
+        for (node, outcome) in skipped {
+            let node = self.planner.graph.node(node).name.clone();
+            self.sink.event(Event::NodeFinished { node, outcome, duration: Duration::ZERO });
+        }
+    }
+
+    /// Behind the critical path: compression and names. Goes on after a cancel with what was finished before it, but
+    /// for compression itself, which the next run does.
+    fn finish_all(&self, behind: &Receiver<(NodeId, Arc<Built>)>, shared: &Shared) {
+        for (id, built) in behind {
+            let node = self.planner.graph.node(id);
+            let names = node.spec().map(|s| s.names.clone()).unwrap_or_default();
+            let ctl = Ctl { node: &node.name, sink: self.sink, cancel: self.cancel };
+            let finished = self.engine.finish(&built, &names, &ctl);
+            self.sink.event(Event::BackgroundFinished { node: node.name.clone() });
+            if let Some(result) = shared.lock().results[id.0].as_mut() {
+                apply(result, finished, &node.name, self.sink);
+            }
+        }
+    }
+}
+
+fn apply(result: &mut NodeResult, finished: Result<Published>, name: &Arc<str>, sink: &dyn Sink) {
+    match finished {
+        Ok(published) => result.published = Some(published),
+        Err(error) if error.kind() == Kind::Interrupted => {}
+        Err(error) => {
+            let error = error.context(format!("{name} is built, but could not be completed"));
+            let outcome = Outcome::Failed(error);
+            result.outcome = outcome.clone();
+            sink.event(Event::NodeFinished { node: name.clone(), outcome, duration: result.duration });
+        }
+    }
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+    dependents: Vec<Vec<NodeId>>,
+    priority: Vec<f64>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The most urgent ready node; None when there is nothing left to do.
+    fn take(&self, cancel: &Cancel) -> Option<NodeId> {
+        let mut state = self.lock();
+        loop {
+            if cancel.is_cancelled() || state.stopped {
+                state.stopped = true;
+                self.changed.notify_all();
+                return None;
+            }
+            let best = (0..state.ready.len())
+                .max_by(|&a, &b| self.priority[state.ready[a].0].total_cmp(&self.priority[state.ready[b].0]));
+            if let Some(position) = best {
+                state.running += 1;
+                return Some(state.ready.swap_remove(position));
+            }
+            if state.running == 0 {
+                self.changed.notify_all();
+                return None;
+            }
+            // Wakes up by itself now and then, since a cancel can come while nothing changes here.
+            let waited = self.changed.wait_timeout(state, Duration::from_millis(100));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn built(&self, id: NodeId) -> Option<Arc<Built>> {
+        self.lock().results[id.0].as_ref().and_then(|r| r.built.clone())
+    }
+}
+
+fn distinct_needs(graph: &Graph, id: NodeId) -> usize {
+    let mut needs: Vec<NodeId> = graph.node(id).needs.iter().map(|e| e.to).collect();
+    needs.sort();
+    needs.dedup();
+    needs.len()
+}
+
+fn cancelled() -> NodeResult {
+    NodeResult {
+        outcome: Outcome::Cancelled,
+        duration: Duration::ZERO,
+        reason: String::new(),
+        built: None,
+        published: None,
+        fingerprint: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
