@@ -20,6 +20,7 @@ pub mod event;
 pub mod graph;
 pub mod image;
 pub mod registry;
+pub mod report;
 pub mod schedule;
 pub mod suggest;
 pub mod template;

@@ -1,0 +1,513 @@
+//! How a run ended: for people, and as the files of `--summary-json-file` and `--metadata-file`.
+//!
+//! The summary file has Kolla's groups, each a list of objects in the order of the run:
+//!
+//! ```json
+//! { "v": 1, "duration": 63.2, "interrupted": false,
+//!   "built": [ { "name": "keystone", "kind": "image", "status": "built", "reference": "kollage/keystone:1",
+//!                "digest": "sha256:…", "config_digest": "sha256:…", "size": 212400000, "duration": 41.0,
+//!                "reason": "new" } ],
+//!   "failed": [], "not_matched": [], "skipped": [], "unbuildable": [] }
+//! ```
+//!
+//! `built` is everything that is there after the run: `status` tells `built` from `reused`. `skipped` is what was left
+//! out on purpose or because a parent failed, and with the status `cancelled` what an interrupt stopped. All fields are
+//! always there, null where there is nothing to say; durations are seconds, sizes bytes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+use crate::image::digest::Digest;
+use crate::report::files;
+use crate::report::human;
+use crate::report::progress::rawjson::seconds;
+use crate::report::style::{Look, Paint};
+use crate::report::text;
+
+/// More names than this are counted, not listed.
+const NAMES: usize = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodeKind {
+    Base,
+    Image,
+    Plugin,
+    Bundle,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Group {
+    Built,
+    Reused,
+    Failed,
+    /// Left out on purpose, or because a node that it needs failed.
+    Skipped,
+    /// Not finished, or not begun, when the run was interrupted.
+    Cancelled,
+    /// Cannot be built with these settings.
+    Unbuildable,
+    NotMatched,
+}
+
+#[derive(Clone, Debug)]
+pub struct NodeSummary {
+    pub name: String,
+    pub kind: NodeKind,
+    pub group: Group,
+    /// `kollage/keystone:2026.1-debian-bookworm`
+    pub reference: Option<String>,
+    /// Of the manifest.
+    pub digest: Option<Digest>,
+    pub config_digest: Option<Digest>,
+    /// Compressed size of all layers.
+    pub size: Option<u64>,
+    pub duration: Duration,
+    /// Why it was built, reused or left out.
+    pub reason: Option<String>,
+    pub error: Option<Error>,
+}
+
+impl NodeSummary {
+    pub fn new(name: impl Into<String>, kind: NodeKind, group: Group) -> Self {
+        NodeSummary {
+            name: name.into(),
+            kind,
+            group,
+            reference: None,
+            digest: None,
+            config_digest: None,
+            size: None,
+            duration: Duration::ZERO,
+            reason: None,
+            error: None,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct RunSummary {
+    pub nodes: Vec<NodeSummary>,
+    pub duration: Duration,
+    pub interrupted: bool,
+    /// Where the results are, or what to do with them: a line each.
+    pub results: Vec<String>,
+    pub logs: Option<PathBuf>,
+}
+
+impl RunSummary {
+    pub fn group(&self, group: Group) -> impl Iterator<Item = &NodeSummary> {
+        self.nodes.iter().filter(move |node| node.group == group)
+    }
+
+    pub fn count(&self, group: Group) -> usize {
+        self.group(group).count()
+    }
+}
+
+/// For people. `width` is the terminal's; None where lines may have any length.
+pub fn render(summary: &RunSummary, look: Look, width: Option<usize>) -> String {
+    let mut rows = Rows { look, width, out: format!("{}\n", headline(summary, look)) };
+    for (group, label, paint) in [
+        (Group::Built, "built", Paint::Done),
+        (Group::Reused, "reused", Paint::Dim),
+        (Group::Failed, "failed", Paint::Failed),
+        (Group::Skipped, "skipped", Paint::Warning),
+        (Group::Cancelled, "stopped", Paint::Warning),
+        (Group::Unbuildable, "unbuildable", Paint::Warning),
+    ] {
+        let nodes: Vec<&NodeSummary> = summary.group(group).collect();
+        match group {
+            _ if nodes.is_empty() => {}
+            Group::Built | Group::Reused | Group::Cancelled => {
+                rows.names(label, paint, &names(&nodes), nodes.len(), "")
+            }
+            Group::Failed => rows.failed(label, paint, &nodes),
+            _ => {
+                // Nodes that share a reason share a row.
+                let mut reasons: Vec<(&str, Vec<&NodeSummary>)> = Vec::new();
+                for node in nodes {
+                    let reason = node.reason.as_deref().unwrap_or_default();
+                    match reasons.iter_mut().find(|(known, _)| *known == reason) {
+                        Some((_, nodes)) => nodes.push(node),
+                        None => reasons.push((reason, vec![node])),
+                    }
+                }
+                for (reason, nodes) in reasons {
+                    rows.names(label, paint, &names(&nodes), nodes.len(), reason);
+                }
+            }
+        }
+    }
+    slowest(summary, &mut rows);
+    sizes(summary, &mut rows);
+    for (i, line) in summary.results.iter().enumerate() {
+        rows.text(if i == 0 { "results" } else { "" }, line);
+    }
+    if let Some(logs) = &summary.logs {
+        rows.text("logs", &logs.to_string_lossy());
+    }
+    rows.out
+}
+
+fn headline(summary: &RunSummary, look: Look) -> String {
+    let took = human::duration(summary.duration);
+    let failed = summary.count(Group::Failed);
+    let planned = summary.nodes.iter().filter(|n| n.group != Group::NotMatched).count();
+    if summary.interrupted {
+        look.paint(Paint::Warning, format!("Interrupted after {took}"))
+    } else if failed > 0 {
+        look.paint(Paint::Failed, format!("{failed} of {planned} failed, in {took}"))
+    } else if summary.count(Group::Built) > 0 || summary.count(Group::Reused) == 0 {
+        look.paint(Paint::Done, format!("Done in {took}"))
+    } else {
+        look.paint(Paint::Done, format!("Nothing to build, done in {took}"))
+    }
+}
+
+fn names(nodes: &[&NodeSummary]) -> Vec<String> {
+    nodes.iter().map(|node| text::one_line(&node.name)).collect()
+}
+
+fn slowest(summary: &RunSummary, rows: &mut Rows) {
+    let mut built: Vec<&NodeSummary> = summary.group(Group::Built).collect();
+    built.sort_by_key(|node| std::cmp::Reverse(node.duration));
+    if built.len() > 1 && summary.duration >= Duration::from_secs(5) {
+        let all: Vec<String> = built
+            .iter()
+            .take(3)
+            .map(|n| format!("{} {}", text::one_line(&n.name), human::duration(n.duration)))
+            .collect();
+        rows.text("slowest", &all.join(", "));
+    }
+}
+
+fn sizes(summary: &RunSummary, rows: &mut Rows) {
+    let mut sized: Vec<(&NodeSummary, u64)> = summary
+        .group(Group::Built)
+        .filter(|node| node.kind != NodeKind::Base)
+        .filter_map(|node| node.size.map(|size| (node, size)))
+        .collect();
+    if sized.is_empty() {
+        return;
+    }
+    let label = if sized.len() > NAMES { "largest" } else { "sizes" };
+    let shown = if sized.len() > NAMES { 3 } else { NAMES };
+    sized.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
+    let all: Vec<String> = sized
+        .iter()
+        .take(shown)
+        .map(|(node, size)| format!("{} {}", text::one_line(&node.name), human::size(*size)))
+        .collect();
+    rows.text(label, &all.join(", "));
+}
+
+/// `  label   12  text`
+struct Rows {
+    look: Look,
+    width: Option<usize>,
+    out: String,
+}
+
+const LABEL: usize = 11;
+const COUNT: usize = 4;
+
+impl Rows {
+    fn row(&mut self, label: &str, paint: Paint, count: &str, text: &str) {
+        let label = self.look.paint(paint, text::pad(label, LABEL));
+        let line = format!("  {label}{}  {text}", text::pad_left(count, COUNT));
+        self.out.push_str(line.trim_end());
+        self.out.push('\n');
+    }
+
+    /// Something to copy is never cut.
+    fn text(&mut self, label: &str, text: &str) {
+        self.row(label, Paint::Dim, "", &text::one_line(text));
+    }
+
+    fn names(&mut self, label: &str, paint: Paint, names: &[String], count: usize, reason: &str) {
+        let mut text = String::new();
+        if names.len() <= NAMES {
+            text = names.join(", ");
+        }
+        if !reason.is_empty() {
+            let reason = text::one_line(reason);
+            text = if text.is_empty() { reason } else { format!("{text}: {reason}") };
+        }
+        if let Some(width) = self.width {
+            let room = width.saturating_sub(2 + LABEL + COUNT + 2).max(20);
+            text = text::truncate(&text, room, self.look.ellipsis());
+        }
+        self.row(label, paint, &count.to_string(), &text);
+    }
+
+    /// Each with its error; these are what the reader is here for.
+    fn failed(&mut self, label: &str, paint: Paint, nodes: &[&NodeSummary]) {
+        for (i, node) in nodes.iter().enumerate() {
+            let mut text = self.look.paint(Paint::Strong, text::one_line(&node.name));
+            if let Some(error) = &node.error {
+                text = format!("{text}: {}", text::one_line(error.message()));
+            }
+            let count = if i == 0 { nodes.len().to_string() } else { String::new() };
+            self.row(if i == 0 { label } else { "" }, paint, &count, &text);
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub struct Json<'a> {
+    v: u32,
+    duration: f64,
+    interrupted: bool,
+    built: Vec<JsonNode<'a>>,
+    failed: Vec<JsonNode<'a>>,
+    not_matched: Vec<JsonNode<'a>>,
+    skipped: Vec<JsonNode<'a>>,
+    unbuildable: Vec<JsonNode<'a>>,
+}
+
+#[derive(Serialize)]
+struct JsonNode<'a> {
+    name: &'a str,
+    kind: NodeKind,
+    status: Group,
+    reference: Option<&'a str>,
+    digest: Option<&'a Digest>,
+    config_digest: Option<&'a Digest>,
+    size: Option<u64>,
+    duration: f64,
+    reason: Option<String>,
+}
+
+/// What the summary file holds.
+pub fn json(summary: &RunSummary) -> Json<'_> {
+    let nodes = |groups: &[Group]| {
+        let nodes = summary.nodes.iter().filter(|node| groups.contains(&node.group));
+        nodes
+            .map(|node| JsonNode {
+                name: &node.name,
+                kind: node.kind,
+                status: node.group,
+                reference: node.reference.as_deref(),
+                digest: node.digest.as_ref(),
+                config_digest: node.config_digest.as_ref(),
+                size: node.size,
+                duration: seconds(node.duration),
+                // Why it failed says more than why it was to be built.
+                reason: node.error.as_ref().map(ToString::to_string).or_else(|| node.reason.clone()),
+            })
+            .collect()
+    };
+    Json {
+        v: 1,
+        duration: seconds(summary.duration),
+        interrupted: summary.interrupted,
+        built: nodes(&[Group::Built, Group::Reused]),
+        failed: nodes(&[Group::Failed]),
+        not_matched: nodes(&[Group::NotMatched]),
+        skipped: nodes(&[Group::Skipped, Group::Cancelled]),
+        unbuildable: nodes(&[Group::Unbuildable]),
+    }
+}
+
+/// `--summary-json-file`
+pub fn write_json(summary: &RunSummary, path: &Path) -> Result<()> {
+    files::write(path, &pretty(&json(summary))?)
+}
+
+#[derive(Serialize)]
+struct Metadata<'a> {
+    #[serde(rename = "containerimage.config.digest", skip_serializing_if = "Option::is_none")]
+    config_digest: Option<&'a Digest>,
+    #[serde(rename = "containerimage.digest")]
+    digest: &'a Digest,
+    #[serde(rename = "image.name")]
+    name: &'a str,
+}
+
+/// `--metadata-file`: the images that are there after the run, by node, with the keys that `docker buildx bake` gives.
+pub fn write_metadata(summary: &RunSummary, path: &Path) -> Result<()> {
+    let targets: BTreeMap<&str, Metadata<'_>> = summary
+        .nodes
+        .iter()
+        .filter(|node| matches!(node.group, Group::Built | Group::Reused))
+        .filter_map(|node| {
+            let (digest, name) = (node.digest.as_ref()?, node.reference.as_deref()?);
+            Some((node.name.as_str(), Metadata { config_digest: node.config_digest.as_ref(), digest, name }))
+        })
+        .collect();
+    files::write(path, &pretty(&targets)?)
+}
+
+fn pretty(value: &impl Serialize) -> Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec_pretty(value)
+        .map_err(|e| Error::failed("cannot turn the summary of the run into JSON").cause(e))?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+
+    use super::*;
+
+    fn node(name: &str, kind: NodeKind, group: Group, seconds: u64) -> NodeSummary {
+        NodeSummary { duration: Duration::from_secs(seconds), ..NodeSummary::new(name, kind, group) }
+    }
+
+    fn keystone() -> NodeSummary {
+        NodeSummary {
+            reference: Some("kollage/keystone:1".into()),
+            digest: Some(Digest::of(b"manifest")),
+            config_digest: Some(Digest::of(b"config")),
+            size: Some(212_400_000),
+            reason: Some("its context file policy.yaml changed".into()),
+            ..node("keystone", NodeKind::Image, Group::Built, 41)
+        }
+    }
+
+    fn mixed() -> RunSummary {
+        let failed = NodeSummary {
+            error: Some(Error::failed("step 4/9 exited with code 100").cause("apt-get").hint("look")),
+            ..node("haproxy", NodeKind::Image, Group::Failed, 12)
+        };
+        let skipped = |name| NodeSummary {
+            reason: Some("needs haproxy, which failed".into()),
+            ..node(name, NodeKind::Plugin, Group::Skipped, 0)
+        };
+        RunSummary {
+            nodes: vec![
+                node("debian:bookworm", NodeKind::Base, Group::Reused, 0),
+                node("base", NodeKind::Image, Group::Built, 9),
+                keystone(),
+                failed,
+                skipped("haproxy+a"),
+                skipped("haproxy+b"),
+                NodeSummary {
+                    reason: Some("--skip-parents".into()),
+                    ..node("openstack-base", NodeKind::Image, Group::Skipped, 0)
+                },
+                node("nova-api", NodeKind::Image, Group::NotMatched, 0),
+            ],
+            duration: Duration::from_millis(63_200),
+            interrupted: false,
+            results: vec!["kollage store ls shows them".into(), "oci:./out".into()],
+            logs: Some("/var/lib/kollage/logs/7".into()),
+        }
+    }
+
+    #[test]
+    fn people_read_what_failed_and_where_things_are() {
+        assert_snapshot!(render(&mixed(), Look::PLAIN, Some(80)), @r#"
+        1 of 7 failed, in 1m03s
+          built         2  base, keystone
+          reused        1  debian:bookworm
+          failed        1  haproxy: step 4/9 exited with code 100
+          skipped       2  haproxy+a, haproxy+b: needs haproxy, which failed
+          skipped       1  openstack-base: --skip-parents
+          slowest          keystone 41s, base 9.0s
+          sizes            keystone 212 MB
+          results          kollage store ls shows them
+                           oci:./out
+          logs             /var/lib/kollage/logs/7
+        "#);
+        assert_snapshot!(render(&mixed(), Look { color: true, unicode: true }, Some(48)).replace('\x1b', "^"), @r#"
+        ^[1;31m1 of 7 failed, in 1m03s^[0m
+          ^[32mbuilt      ^[0m   2  base, keystone
+          ^[2mreused     ^[0m   1  debian:bookworm
+          ^[1;31mfailed     ^[0m   1  ^[1mhaproxy^[0m: step 4/9 exited with code 100
+          ^[1;33mskipped    ^[0m   2  haproxy+a, haproxy+b: needs…
+          ^[1;33mskipped    ^[0m   1  openstack-base: --skip-paren…
+          ^[2mslowest    ^[0m      keystone 41s, base 9.0s
+          ^[2msizes      ^[0m      keystone 212 MB
+          ^[2mresults    ^[0m      kollage store ls shows them
+          ^[2m           ^[0m      oci:./out
+          ^[2mlogs       ^[0m      /var/lib/kollage/logs/7
+        "#);
+    }
+
+    #[test]
+    fn a_run_that_had_nothing_to_do_says_so() {
+        let summary = RunSummary {
+            nodes: (0..9).map(|i| node(&format!("image-{i}"), NodeKind::Image, Group::Reused, 0)).collect(),
+            duration: Duration::from_millis(340),
+            ..RunSummary::default()
+        };
+        assert_snapshot!(render(&summary, Look::PLAIN, None), @r#"
+        Nothing to build, done in 0.3s
+          reused        9
+        "#);
+        let summary = RunSummary { interrupted: true, ..summary };
+        assert_snapshot!(render(&summary, Look::PLAIN, None), @r#"
+        Interrupted after 0.3s
+          reused        9
+        "#);
+        assert_snapshot!(render(&RunSummary::default(), Look::PLAIN, None), @r#"Done in 0ms"#);
+    }
+
+    #[test]
+    fn the_summary_file_has_kollas_groups() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("summary.json");
+        write_json(&mixed(), &path).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let names = |group: &str| -> Vec<&str> {
+            value[group].as_array().unwrap().iter().map(|n| n["name"].as_str().unwrap()).collect()
+        };
+        assert_eq!(names("built"), ["debian:bookworm", "base", "keystone"]);
+        assert_eq!(names("failed"), ["haproxy"]);
+        assert_eq!(names("skipped"), ["haproxy+a", "haproxy+b", "openstack-base"]);
+        assert_eq!(names("not_matched"), ["nova-api"]);
+        assert_eq!(names("unbuildable"), [""; 0]);
+        let only = RunSummary { nodes: vec![keystone()], ..mixed() };
+        write_json(&only, &path).unwrap();
+        assert_snapshot!(std::fs::read_to_string(&path).unwrap(), @r#"
+        {
+          "v": 1,
+          "duration": 63.2,
+          "interrupted": false,
+          "built": [
+            {
+              "name": "keystone",
+              "kind": "image",
+              "status": "built",
+              "reference": "kollage/keystone:1",
+              "digest": "sha256:05b3abf2579a5eb66403cd78be557fd860633a1fe2103c7642030defe32c657f",
+              "config_digest": "sha256:b79606fb3afea5bd1609ed40b622142f1c98125abcfe89a76a661b0e8e343910",
+              "size": 212400000,
+              "duration": 41.0,
+              "reason": "its context file policy.yaml changed"
+            }
+          ],
+          "failed": [],
+          "not_matched": [],
+          "skipped": [],
+          "unbuildable": []
+        }
+        "#);
+        assert_eq!(value["failed"][0]["reason"], "step 4/9 exited with code 100: apt-get");
+    }
+
+    #[test]
+    fn the_metadata_file_has_bakes_keys() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metadata.json");
+        write_metadata(&mixed(), &path).unwrap();
+        assert_snapshot!(std::fs::read_to_string(&path).unwrap(), @r#"
+        {
+          "keystone": {
+            "containerimage.config.digest": "sha256:b79606fb3afea5bd1609ed40b622142f1c98125abcfe89a76a661b0e8e343910",
+            "containerimage.digest": "sha256:05b3abf2579a5eb66403cd78be557fd860633a1fe2103c7642030defe32c657f",
+            "image.name": "kollage/keystone:1"
+          }
+        }
+        "#);
+    }
+}
