@@ -11,6 +11,7 @@
 //! The library never prints, never reads the environment and never exits; `cli` does.
 
 pub mod catalogue;
+pub mod cli;
 pub mod context;
 pub mod diag;
 pub mod dockerfile;

@@ -1,0 +1,346 @@
+//! The command line as it is typed: names of commands and flags, their help, and nothing about what they do.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "kollage",
+    version,
+    about = "Build families of interdependent container images, in parallel and without a daemon",
+    long_about = "Build families of interdependent container images from a typed catalogue, in parallel and without a \
+                  daemon; plugins are layers of their own, and everything is content-addressed.",
+    after_help = "Start with `kollage init DIR`, or run `kollage list` where a kollage.toml is.\n\
+                  Exit codes: 0 done, 1 something failed, 2 the command line or a definition is wrong, 3 the machine \
+                  or a registry is not usable, 130 interrupted.",
+    disable_help_subcommand = true,
+    propagate_version = true
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// Directory of the catalogue [default: the nearest one upwards with a kollage.toml]
+    #[arg(short = 'C', long = "directory", value_name = "DIR", global = true)]
+    pub directory: Option<PathBuf>,
+    /// Where blobs, layers and images are kept [default: /var/lib/kollage for root, else $XDG_DATA_HOME/kollage]
+    #[arg(long, value_name = "DIR", global = true)]
+    pub store: Option<PathBuf>,
+    /// When to use colours
+    #[arg(long, value_name = "WHEN", default_value = "auto", hide_possible_values = false, global = true)]
+    pub color: Color,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write a small catalogue to start from
+    Init(Init),
+    /// Build images
+    Build(Box<Build>),
+    /// Show what a build would do with each image, and why
+    Plan(Plan),
+    /// List images, profiles or plugins
+    List(List),
+    /// Draw the build graph
+    Graph(GraphArgs),
+    /// Write the Dockerfile and the context of each image
+    Render(Render),
+    /// Run a command in an image
+    Run(RunArgs),
+    /// Look at and look after the store
+    Store(StoreArgs),
+}
+
+/// Which images of the catalogue.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Selection")]
+pub struct Select {
+    /// Images by name or glob (`neutron-*`), or `re:` and a regular expression [default: all]
+    #[arg(value_name = "PATTERN")]
+    pub patterns: Vec<String>,
+    /// Images of a profile; adds to the patterns
+    #[arg(short, long = "profile", value_name = "NAME")]
+    pub profiles: Vec<String>,
+    /// Plugins of an image, instead of those that it has by default; empty for none
+    #[arg(long = "plugin", value_name = "IMAGE=PLUGIN[,PLUGIN]")]
+    pub plugins: Vec<String>,
+}
+
+/// Settings of the catalogue that the command line can change.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Settings")]
+pub struct Settings {
+    /// First part of image names
+    #[arg(long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Tag of images
+    #[arg(long, value_name = "TAG")]
+    pub tag: Option<String>,
+    /// Registry in front of image names
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub registry: Option<String>,
+    /// Change any setting of kollage.toml
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Value of an ARG; without a value, that of the environment variable
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub build_arg: Vec<String>,
+    /// Platform to build for
+    #[arg(long, value_name = "OS/ARCH")]
+    pub platform: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Init {
+    /// Directory to write to; made when it isn't there
+    #[arg(value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct Build {
+    #[command(flatten)]
+    pub select: Select,
+    #[command(flatten)]
+    pub settings: Settings,
+    #[command(flatten)]
+    pub one: OneDockerfile,
+    #[command(flatten)]
+    pub how: How,
+    #[command(flatten)]
+    pub results: Results,
+}
+
+/// A single Dockerfile instead of a catalogue.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "One Dockerfile instead of a catalogue")]
+pub struct OneDockerfile {
+    /// Build this Dockerfile
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["profiles", "plugins", "patterns"])]
+    pub dockerfile: Option<PathBuf>,
+    /// Its context [default: the directory of the Dockerfile]
+    #[arg(long, value_name = "DIR", requires = "dockerfile")]
+    pub context: Option<PathBuf>,
+    /// Name of the result
+    #[arg(short = 't', long = "name", value_name = "NAME[:TAG]", requires = "dockerfile")]
+    pub names: Vec<String>,
+    /// Stage to build [default: the last one]
+    #[arg(long, value_name = "STAGE", requires = "dockerfile")]
+    pub target: Option<String>,
+    /// Label to put on the result
+    #[arg(long = "label", value_name = "NAME=VALUE", requires = "dockerfile")]
+    pub labels: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "How to build")]
+pub struct How {
+    /// What carries the build out
+    #[arg(long, value_name = "NAME")]
+    pub engine: Option<String>,
+    /// Images that are built at once [default: one for each processor]
+    #[arg(short, long, value_name = "N")]
+    pub jobs: Option<usize>,
+    /// Stop everything at the first failure, not only what needs the failed image
+    #[arg(long)]
+    pub fail_fast: bool,
+    /// Run every step again
+    #[arg(long)]
+    pub no_cache: bool,
+    /// Fetch or bootstrap base images again
+    #[arg(long)]
+    pub pull: bool,
+    /// Network of RUN steps: host or none
+    #[arg(long, value_name = "MODE")]
+    pub network: Option<Network>,
+    /// Secret for RUN --mount=type=secret
+    #[arg(long = "secret", value_name = "id=ID[,src=FILE|,env=NAME]")]
+    pub secrets: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Network {
+    Default,
+    Host,
+    None,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Progress and results")]
+pub struct Results {
+    /// How to show progress
+    #[arg(long, value_name = "HOW", default_value = "auto")]
+    pub progress: Progress,
+    /// Write the images: type=oci|docker|tar|local,dest=PATH
+    #[arg(short, long = "output", value_name = "SPEC")]
+    pub outputs: Vec<String>,
+    /// Write what was built, failed and skipped
+    #[arg(long, value_name = "FILE")]
+    pub summary_json_file: Option<PathBuf>,
+    /// Write digests by image, as docker buildx bake does
+    #[arg(long, value_name = "FILE")]
+    pub metadata_file: Option<PathBuf>,
+    /// Directory for one log a image [default: logs/ in the store]
+    #[arg(long, value_name = "DIR")]
+    pub logs_dir: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Progress {
+    #[default]
+    Auto,
+    Tty,
+    Plain,
+    Rawjson,
+    Quiet,
+}
+
+#[derive(Debug, Args)]
+pub struct Plan {
+    #[command(flatten)]
+    pub select: Select,
+    #[command(flatten)]
+    pub settings: Settings,
+    /// As if nothing could be reused
+    #[arg(long)]
+    pub no_cache: bool,
+    /// As if base images had to be fetched again
+    #[arg(long)]
+    pub pull: bool,
+    /// How to show the plan
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: TextOrJson,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum TextOrJson {
+    #[default]
+    Text,
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub struct List {
+    #[command(flatten)]
+    pub select: Select,
+    #[command(flatten)]
+    pub settings: Settings,
+    /// What to list
+    #[arg(long, value_name = "WHAT", default_value = "images")]
+    pub what: ListWhat,
+    /// How to show it
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: TextOrJson,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ListWhat {
+    #[default]
+    Images,
+    Profiles,
+    Plugins,
+}
+
+#[derive(Debug, Args)]
+pub struct GraphArgs {
+    #[command(flatten)]
+    pub select: Select,
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Language to draw it in
+    #[arg(long, value_name = "FORMAT", default_value = "dot")]
+    pub format: GraphFormat,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum GraphFormat {
+    #[default]
+    Dot,
+    Mermaid,
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub struct Render {
+    #[command(flatten)]
+    pub select: Select,
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Directory to write to; one folder an image [default: show the Dockerfiles]
+    #[arg(short, long = "output", value_name = "DIR")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Image: its name in the catalogue, or a name that the store knows
+    #[arg(value_name = "IMAGE")]
+    pub image: String,
+    /// Command to run instead of the image's own
+    #[arg(value_name = "CMD", last = true)]
+    pub command: Vec<String>,
+    /// User to run as
+    #[arg(short, long, value_name = "USER[:GROUP]")]
+    pub user: Option<String>,
+    /// Environment variable; without a value, that of the environment
+    #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
+    pub env: Vec<String>,
+    /// Working directory
+    #[arg(short, long, value_name = "DIR")]
+    pub workdir: Option<String>,
+    /// Command to use in place of the image's entry point; empty for none
+    #[arg(long, value_name = "CMD")]
+    pub entrypoint: Option<String>,
+    /// Network: host or none
+    #[arg(long, value_name = "MODE")]
+    pub network: Option<Network>,
+}
+
+#[derive(Debug, Args)]
+pub struct StoreArgs {
+    #[command(subcommand)]
+    pub command: StoreCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum StoreCommand {
+    /// List the images in the store and their sizes
+    Ls {
+        /// How to show them
+        #[arg(long, value_name = "FORMAT", default_value = "text")]
+        format: TextOrJson,
+    },
+    /// Check everything in the store against its digest
+    Verify {
+        /// Remove what is damaged, so that the next build makes it again
+        #[arg(long)]
+        repair: bool,
+    },
+    /// Remove what no named image needs
+    Prune {
+        /// Remove named images as well, and the directories of cache mounts
+        #[arg(long)]
+        all: bool,
+        /// Of these and of what nothing names, only what was not used for so many days
+        #[arg(long, value_name = "DAYS")]
+        unused_for: Option<u64>,
+        /// Only show what would be removed
+        #[arg(long)]
+        dry_run: bool,
+    },
+}

@@ -1,0 +1,314 @@
+//! `kollage build`
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use crate::catalogue::Catalogue;
+use crate::cli::App;
+use crate::cli::args::{Build, How, OneDockerfile, Progress as ProgressArg, Select};
+use crate::cli::machine::{self, EngineFlags};
+use crate::cli::secret::secrets;
+use crate::cli::workspace::{self, Workspace, store_path, wrong_definitions};
+use crate::cli::{outcome, signals};
+use crate::context::{Context, HashTable};
+use crate::diag::{Diagnostics, SourceFile};
+use crate::dockerfile::Inputs;
+use crate::engine::embedded::EmbeddedEngine;
+use crate::error::{Context as _, Error, Result};
+use crate::event::{Cancel, Event, Sink};
+use crate::graph::assemble::assemble_one;
+use crate::graph::node::{Graph, Node, NodeKind};
+use crate::graph::plan::{Action, Planned, Planner, Settings};
+use crate::image::archive::{self, ExportImage, Output};
+use crate::image::reference::Reference;
+use crate::image::store::Store;
+use crate::report::logs::LogDir;
+use crate::report::progress::{self, Mode, Progress};
+use crate::report::summary::{self, RunSummary};
+use crate::report::{Clock, tee::Tee};
+use crate::schedule::history::History;
+use crate::schedule::{NodeResult, Options, Run};
+
+pub fn run(app: &App, args: &Build) -> Result<u8> {
+    let outputs: Vec<Output> = args.results.outputs.iter().map(|text| text.parse()).collect::<Result<_>>()?;
+    let target = Target::load(app, args)?;
+    refuse_nameless(&target.graph, &outputs)?;
+    app.show_warnings(&target.warnings);
+    app.show_warnings(&target.graph.warnings());
+    machine::refuse_unsupported(&target.graph)?;
+    let secrets = secrets(&args.how.secrets, &app.env)?;
+    let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
+    let flags = EngineFlags { name: args.how.engine.as_deref(), network: args.how.network, secrets: secrets.clone() };
+    let engine = machine::engine(store.clone(), flags, &target.settings, &app.env)?;
+    let table_path = store.state_path(machine::HASH_TABLE);
+    let table = HashTable::load(&table_path);
+    let history = History::load(&store.state_path(machine::HISTORY), &engine);
+    let settings = Settings {
+        platform: target.inputs.platform.clone(),
+        source_date_epoch: target.source_date_epoch,
+        no_cache: args.how.no_cache,
+        refresh: args.how.pull,
+    };
+    let planner = Planner::new(&target.graph, &settings, &table, &history);
+    let planned = planner.plan().map_err(wrong_definitions)?;
+    machine::refuse_planned(&target.graph, &planned, &secrets)?;
+    preflight(&engine, &target.graph, &planned)?;
+
+    let session = Session::start(app, args, &store, &target.graph)?;
+    let started = Instant::now();
+    let options = Options { jobs: jobs(&args.how, &target.settings), fail_fast: args.how.fail_fast };
+    let results = Run {
+        planner: &planner,
+        engine: &engine,
+        options: &options,
+        sink: &*session.sink,
+        cancel: &session.cancel,
+        expected: &|node| history.expected(node),
+    }
+    .run();
+    let interrupted = session.interrupted();
+    // What was learned is worth keeping whatever happened; losing it costs time only.
+    let kept = table.save(&table_path).and(history.save(&target.graph, &results));
+    if let Err(error) = kept {
+        session.sink.event(Event::Warning { node: None, message: error.to_string() });
+    }
+    let mut code = outcome::exit_code(&results, interrupted);
+    let mut run_summary = outcome::summary(&target.graph, &results, started.elapsed(), interrupted);
+    let mut problem = None;
+    if code == 0 {
+        match write_outputs(&store, &target, &results, &outputs, &session.cancel) {
+            Ok(lines) => run_summary.results = lines,
+            Err(error) => {
+                code = error.kind().exit_code();
+                problem = Some(error);
+            }
+        }
+    }
+    run_summary.duration = started.elapsed();
+    session.end(args, run_summary)?;
+    if let Some(error) = problem {
+        app.show_error(&error);
+    }
+    Ok(code)
+}
+
+/// What is to be built, from a catalogue or from one Dockerfile.
+struct Target {
+    graph: Graph,
+    settings: crate::catalogue::Settings,
+    inputs: Inputs,
+    source_date_epoch: Option<i64>,
+    warnings: Diagnostics,
+}
+
+impl Target {
+    fn load(app: &App, args: &Build) -> Result<Target> {
+        if let Some(file) = &args.one.dockerfile {
+            return Target::one(app, args, file);
+        }
+        let workspace = Workspace::load(&app.global, &app.env, &args.select, &args.settings)?;
+        let graph = workspace.graph()?;
+        let Workspace { catalogue, inputs, source_date_epoch, .. } = workspace;
+        Ok(Target { graph, settings: catalogue.settings, inputs, source_date_epoch, warnings: catalogue.warnings })
+    }
+
+    fn one(app: &App, args: &Build, file: &Path) -> Result<Target> {
+        let OneDockerfile { context, names, target, labels, .. } = &args.one;
+        let text = std::fs::read_to_string(file).bad_input(|| format!("cannot read {}", file.display()))?;
+        let source = SourceFile::new(file, text);
+        let root = match context {
+            Some(dir) => dir.clone(),
+            None => match file.parent() {
+                Some(dir) if !dir.as_os_str().is_empty() => dir.to_owned(),
+                _ => PathBuf::from("."),
+            },
+        };
+        let context = Context::open(&root, Some(file))?;
+        let overrides = workspace::overrides(&app.env, &Select::default(), &args.settings)?;
+        let files = workspace::config_files(&app.env);
+        let settings = Catalogue::single("image", file, &root, &overrides, &files).map_err(wrong_definitions)?.settings;
+        let mut label_map = BTreeMap::new();
+        for text in labels {
+            let (name, value) = text.split_once('=').unwrap_or((text, ""));
+            label_map.insert(name.to_owned(), value.to_owned());
+        }
+        let names = names.iter().map(|name| full_name(name)).collect::<Result<Vec<_>>>()?;
+        let source_date_epoch = workspace::source_date_epoch(&app.env)?.or(settings.build.source_date_epoch);
+        let inputs = Inputs {
+            target: target.clone(),
+            build_args: workspace::with_epoch(settings.build.build_args.clone(), source_date_epoch),
+            platform: workspace::platform(&args.settings)?,
+        };
+        let graph = assemble_one(&source, context, names, label_map, &inputs).map_err(wrong_definitions)?;
+        Ok(Target { graph, settings, inputs, source_date_epoch, warnings: Diagnostics::default() })
+    }
+}
+
+/// A name as it is kept: with a tag, and otherwise as it was written.
+fn full_name(name: &str) -> Result<String> {
+    let reference: Reference = name.parse().map_err(|e: Error| e.context(format!("`-t {name}` is no image name")))?;
+    let _ = reference;
+    let last = name.rsplit('/').next().unwrap_or(name);
+    Ok(if last.contains(':') { name.to_owned() } else { format!("{name}:latest") })
+}
+
+fn jobs(how: &How, settings: &crate::catalogue::Settings) -> usize {
+    how.jobs
+        .or(settings.build.jobs)
+        .or_else(|| std::thread::available_parallelism().ok().map(usize::from))
+        .unwrap_or(1)
+        .max(1)
+}
+
+/// Fails in seconds what would otherwise fail after forty minutes: all that is missing at once.
+fn preflight(engine: &EmbeddedEngine, graph: &Graph, planned: &[Planned]) -> Result<()> {
+    use crate::engine::Engine as _;
+    if planned.iter().all(|p| p.action == Action::Reuse) {
+        return Ok(());
+    }
+    let mut problems = engine.preflight();
+    for (node, planned) in graph.nodes.iter().zip(planned) {
+        if let (NodeKind::Base(source), Action::Bootstrap | Action::Pull) = (&node.kind, planned.action)
+            && let Err(error) = engine.base_preflight(source)
+        {
+            problems.push(error);
+        }
+    }
+    let mut problems = problems.into_iter();
+    match problems.next() {
+        None => Ok(()),
+        Some(first) => Err(problems.fold(first, |all, next| {
+            let hint = next.hint_text().map(|h| format!(" ({h})")).unwrap_or_default();
+            all.cause(format!("and {next}{hint}"))
+        })),
+    }
+}
+
+/// Where a run is shown and recorded, and how it is told to stop.
+struct Session {
+    sink: Arc<dyn Sink>,
+    progress: Arc<dyn Progress>,
+    logs: Arc<LogDir>,
+    cancel: Cancel,
+    signalled: Arc<std::sync::atomic::AtomicUsize>,
+}
+
+impl Session {
+    fn start(app: &App, args: &Build, store: &Store, graph: &Graph) -> Result<Session> {
+        let clock = Clock::start();
+        let dir = match &args.results.logs_dir {
+            Some(dir) => dir.clone(),
+            None => store.root().join("logs").join(run_name()),
+        };
+        let logs = Arc::new(LogDir::new(dir, clock.clone())?);
+        let mode = match (args.results.progress, app.env.progress.as_deref()) {
+            (ProgressArg::Auto, Some(name)) => {
+                name.parse().map_err(|e: String| Error::bad_input(format!("KOLLAGE_PROGRESS: {e}")))?
+            }
+            (ProgressArg::Auto, None) => Mode::Auto,
+            (ProgressArg::Tty, _) => Mode::Tty,
+            (ProgressArg::Plain, _) => Mode::Plain,
+            (ProgressArg::Rawjson, _) => Mode::RawJson,
+            (ProgressArg::Quiet, _) => Mode::Quiet,
+        };
+        let mut options = progress::Options::new(app.look);
+        options.clock = clock;
+        options.logs = Some(logs.dir().to_owned());
+        options.name_width = graph.nodes.iter().map(|n| n.name.chars().count()).max().unwrap_or(0);
+        let progress = progress::start(app.facts.resolve(mode), Box::new(io::stderr()), App::size(), options);
+        let shown: Arc<dyn Sink> = progress.clone();
+        let sink: Arc<dyn Sink> = Arc::new(Tee::new(vec![shown, logs.clone()]));
+        let cancel = Cancel::new()?;
+        let signalled = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let (count, told) = (signalled.clone(), sink.clone());
+        signals::watch(&cancel, move |n| {
+            count.store(n, std::sync::atomic::Ordering::SeqCst);
+            let message = match n {
+                1 => "stopping: what runs is ended, what is finished is kept; once more stops at once",
+                _ => "stopping at once",
+            };
+            told.event(Event::Warning { node: None, message: message.into() });
+        })?;
+        Ok(Session { sink, progress, logs, cancel, signalled })
+    }
+
+    fn interrupted(&self) -> bool {
+        self.signalled.load(std::sync::atomic::Ordering::SeqCst) > 0
+    }
+
+    fn end(&self, args: &Build, mut run: RunSummary) -> Result<()> {
+        run.logs = Some(self.logs.dir().to_owned());
+        if let Some(problem) = self.logs.problem() {
+            self.sink.event(Event::Warning { node: None, message: problem.to_string() });
+        }
+        self.progress.finish(&run);
+        if let Some(path) = &args.results.summary_json_file {
+            summary::write_json(&run, path)?;
+        }
+        if let Some(path) = &args.results.metadata_file {
+            summary::write_metadata(&run, path)?;
+        }
+        Ok(())
+    }
+}
+
+/// `20261129T193600Z-1234`: sorts by time, and two runs never share one.
+fn run_name() -> String {
+    let now = jiff::Timestamp::try_from(SystemTime::now()).unwrap_or_default();
+    format!("{}-{}", now.strftime("%Y%m%dT%H%M%SZ"), std::process::id())
+}
+
+/// Writes the selected images, and says where they are.
+fn write_outputs(
+    store: &Store,
+    target: &Target,
+    results: &[NodeResult],
+    outputs: &[Output],
+    cancel: &Cancel,
+) -> Result<Vec<String>> {
+    let mut images = Vec::new();
+    for (node, result) in target.graph.nodes.iter().zip(results) {
+        if !node.selected {
+            continue;
+        }
+        let (Some(spec), Some(published)) = (node.spec(), &result.published) else { continue };
+        for name in &spec.names {
+            images.push(ExportImage { name: name.parse()?, manifest: published.digest.clone() });
+        }
+        if spec.names.is_empty() && !has_plugin(&target.graph, node) {
+            images.push(ExportImage { name: NAMELESS.parse()?, manifest: published.digest.clone() });
+        }
+    }
+    let mut lines = Vec::new();
+    for output in outputs {
+        archive::export(store, &images, output, target.source_date_epoch, cancel)?;
+        lines.push(format!("{} {}", output.format, output.dest.display()));
+    }
+    Ok(lines)
+}
+
+/// Stands where a name is needed for something that has none and shows none.
+const NAMELESS: &str = "image:latest";
+
+/// An image below a plugin has no name because what is above it has it.
+fn has_plugin(graph: &Graph, node: &Node) -> bool {
+    graph.nodes.iter().any(|n| matches!(&n.kind, NodeKind::Plugin { image, .. } if *image == node.name))
+}
+
+/// A Dockerfile built without `-t` can only go where images have no names.
+fn refuse_nameless(graph: &Graph, outputs: &[Output]) -> Result<()> {
+    let nameless = graph
+        .nodes
+        .iter()
+        .any(|node| node.selected && node.spec().is_some_and(|s| s.names.is_empty()) && !has_plugin(graph, node));
+    match outputs.iter().find(|o| o.format.holds_several() && o.name.is_none()) {
+        Some(output) if nameless => {
+            Err(Error::bad_input(format!("`-o type={}` needs a name for the image", output.format))
+                .hint("give it one with `-t NAME[:TAG]`"))
+        }
+        _ => Ok(()),
+    }
+}

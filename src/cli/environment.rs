@@ -1,0 +1,81 @@
+//! Every environment variable that Kollage honours, read once and here only.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    pub home: Option<PathBuf>,
+    /// `KOLLAGE_STORE`: where the store is, instead of the default place.
+    pub store: Option<PathBuf>,
+    /// `XDG_DATA_HOME`
+    pub data_home: Option<PathBuf>,
+    /// `XDG_CONFIG_HOME`
+    pub config_home: Option<PathBuf>,
+    /// `KOLLAGE_NAMESPACE`, `KOLLAGE_TAG`, `KOLLAGE_REGISTRY`, `KOLLAGE_RELEASE`, `KOLLAGE_BASE`, `KOLLAGE_BASE_TAG`,
+    /// `KOLLAGE_JOBS`: `[build]` settings, by variable and key.
+    pub build: Vec<(&'static str, &'static str, String)>,
+    /// `KOLLAGE_PROGRESS`
+    pub progress: Option<String>,
+    /// `SOURCE_DATE_EPOCH`
+    pub source_date_epoch: Option<String>,
+    /// `NO_COLOR`, set to anything but nothing.
+    pub no_color: bool,
+    /// `CI`, set to anything but nothing or `false`.
+    pub ci: bool,
+    pub term: Option<String>,
+    /// The first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set.
+    pub locale: Option<String>,
+    /// `REGISTRY_AUTH_FILE`
+    pub auth_file: Option<PathBuf>,
+    /// `DOCKER_CONFIG`, the directory of Docker's config.json.
+    pub docker_config: Option<PathBuf>,
+    /// `XDG_RUNTIME_DIR`, where podman and skopeo keep auth.json.
+    pub runtime_dir: Option<PathBuf>,
+    /// Proxy variables that are lent to steps: `http_proxy`, `https_proxy`, `ftp_proxy`, `no_proxy`, `all_proxy`, and
+    /// the same in capitals.
+    pub proxy: Vec<(String, String)>,
+}
+
+const BUILD: [(&str, &str); 7] = [
+    ("KOLLAGE_NAMESPACE", "build.namespace"),
+    ("KOLLAGE_TAG", "build.tag"),
+    ("KOLLAGE_REGISTRY", "build.registry"),
+    ("KOLLAGE_RELEASE", "build.release"),
+    ("KOLLAGE_BASE", "build.base"),
+    ("KOLLAGE_BASE_TAG", "build.base_tag"),
+    ("KOLLAGE_JOBS", "build.jobs"),
+];
+
+const PROXY: [&str; 5] = ["http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy"];
+
+impl Environment {
+    pub fn read() -> Self {
+        let path = |name: &str| env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let text = |name: &str| env::var(name).ok().filter(|v| !v.is_empty());
+        let proxy = PROXY.iter().flat_map(|name| [(*name).to_owned(), name.to_uppercase()]);
+        Environment {
+            home: path("HOME"),
+            store: path("KOLLAGE_STORE"),
+            data_home: path("XDG_DATA_HOME"),
+            config_home: path("XDG_CONFIG_HOME"),
+            build: BUILD.iter().filter_map(|(name, key)| Some((*name, *key, text(name)?))).collect(),
+            progress: text("KOLLAGE_PROGRESS"),
+            source_date_epoch: text("SOURCE_DATE_EPOCH"),
+            no_color: text("NO_COLOR").is_some(),
+            ci: text("CI").is_some_and(|v| v != "false"),
+            term: text("TERM"),
+            locale: ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|name| text(name)),
+            auth_file: path("REGISTRY_AUTH_FILE"),
+            docker_config: path("DOCKER_CONFIG"),
+            runtime_dir: path("XDG_RUNTIME_DIR"),
+            proxy: proxy.filter_map(|name| Some((name.clone(), text(&name)?))).collect(),
+        }
+    }
+
+    /// The value of any variable, for `--secret id=x,env=NAME` and `--build-arg NAME`, which name one themselves.
+    pub fn named(&self, name: &str) -> Option<OsString> {
+        env::var_os(name)
+    }
+}

@@ -1,0 +1,153 @@
+//! The store and the engine, set up from settings, flags and what the environment lends; and what of a graph they can't
+//! do, said before anything starts.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::catalogue::{CaBundle, EngineName, Settings};
+use crate::cli::args;
+use crate::cli::environment::Environment;
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::dockerfile;
+use crate::dockerfile::step::{Action as StepAction, MountKind, Network};
+use crate::engine::SecretSource;
+use crate::engine::embedded::{EmbeddedEngine, Options, lend};
+use crate::error::{Error, Result};
+use crate::graph::node::Graph;
+use crate::graph::plan::{Action, Planned};
+use crate::image::store::Store;
+use crate::registry::{self, Credentials};
+use crate::suggest;
+
+/// Names of files of state in the store.
+pub const HASH_TABLE: &str = "files";
+pub const HISTORY: &str = "history.json";
+
+pub fn open_store(path: &Path) -> Result<Store> {
+    Store::open(path).map_err(|error| match error.hint_text() {
+        Some(_) => error,
+        None => error.hint("name another place with `--store DIR` or KOLLAGE_STORE"),
+    })
+}
+
+/// What the embedded engine doesn't carry out, by name and line.
+pub fn refuse_unsupported(graph: &Graph) -> Result<()> {
+    let mut problems = Diagnostics::default();
+    for node in &graph.nodes {
+        if let Some(spec) = node.spec() {
+            problems.extend(dockerfile::unsupported(&spec.resolved));
+        }
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Error::from_diagnostics("the embedded engine cannot build this; nothing was built", problems)),
+    }
+}
+
+/// The same with what only the bases' ONBUILD adds, and secrets that a step requires and nobody gave.
+pub fn refuse_planned(graph: &Graph, planned: &[Planned], secrets: &Secrets) -> Result<()> {
+    let mut problems = Diagnostics::default();
+    for (node, planned) in graph.nodes.iter().zip(planned) {
+        let Some(spec) = node.spec() else { continue };
+        if planned.action == Action::Reuse {
+            continue;
+        }
+        problems.extend(dockerfile::unsupported_steps(&spec.resolved, &planned.stages));
+        for step in planned.stages.iter().flat_map(|stage| &stage.steps) {
+            let StepAction::Run(run) = &step.action else { continue };
+            for mount in &run.mounts {
+                if let MountKind::Secret { id, required: true, .. } = &mount.kind
+                    && !secrets.contains_key(id)
+                {
+                    problems.push(
+                        Diagnostic::error(format!("{} needs the secret `{id}`", node.name))
+                            .at(&spec.resolved.dockerfile.file, step.span.clone())
+                            .hint(format!("give it with `--secret id={id},src=FILE`")),
+                    );
+                }
+            }
+        }
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Error::from_diagnostics("this cannot be built as it is; nothing was built", problems)),
+    }
+}
+
+pub type Secrets = BTreeMap<String, SecretSource>;
+
+/// What the command line says about the engine.
+#[derive(Debug, Default)]
+pub struct EngineFlags<'a> {
+    pub name: Option<&'a str>,
+    pub network: Option<args::Network>,
+    pub secrets: Secrets,
+}
+
+pub fn engine(store: Store, flags: EngineFlags<'_>, settings: &Settings, env: &Environment) -> Result<EmbeddedEngine> {
+    let name = match flags.name {
+        None => settings.engine.default,
+        Some(text) => engine_name(text)?,
+    };
+    if !settings.policy.allows_engine(name) {
+        let place = settings.places.get("policy.engines").map(|p| p.file.path().display().to_string());
+        let file = place.unwrap_or_else(|| "/etc/kollage/kollage.toml".into());
+        return Err(Error::bad_input(format!("the engine `{}` is not allowed on this machine", name.as_str()))
+            .hint(format!("[policy] in {file} says which are")));
+    }
+    if name != EngineName::Embedded {
+        return Err(Error::unusable(format!("the engine `{}` is not part of this version", name.as_str()))
+            .hint("`--engine embedded` needs no daemon; it is the default"));
+    }
+    let build = &settings.build;
+    let ca_bundle = match &build.ca_bundle {
+        CaBundle::Off => None,
+        CaBundle::Path(path) => Some(path.clone()),
+        CaBundle::Auto => lend::extra_authorities(&lend::TrustPaths::default())?,
+    };
+    let network = match flags.network {
+        None => build.network,
+        Some(args::Network::Default) => Network::Default,
+        Some(args::Network::Host) => Network::Host,
+        Some(args::Network::None) => Network::None,
+    };
+    let options = Options {
+        network,
+        lending: lend::Lending { ca_bundle, proxy: env.proxy.clone() },
+        secrets: flags.secrets,
+        codec: build.compression,
+        registry: registry_options(env, build.retries)?,
+        ..Options::default()
+    };
+    Ok(EmbeddedEngine::new(store, options))
+}
+
+fn engine_name(text: &str) -> Result<EngineName> {
+    EngineName::ALL.into_iter().find(|name| name.as_str() == text).ok_or_else(|| {
+        let error = Error::bad_input(format!("there is no engine `{text}`"));
+        match suggest::hint(text, EngineName::ALL.map(EngineName::as_str)) {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    })
+}
+
+/// Credentials where skopeo, podman and docker look for them, in that order.
+fn registry_options(env: &Environment, retries: u32) -> Result<registry::Options> {
+    let mut files = Vec::new();
+    match &env.auth_file {
+        Some(file) => files.push(file.clone()),
+        None => {
+            files.extend(env.runtime_dir.as_ref().map(|dir| dir.join("containers/auth.json")));
+            let config = env.config_home.clone().or_else(|| env.home.as_ref().map(|home| home.join(".config")));
+            files.extend(config.map(|dir| dir.join("containers/auth.json")));
+            let docker = env.docker_config.clone().or_else(|| env.home.as_ref().map(|home| home.join(".docker")));
+            files.extend(docker.map(|dir| dir.join("config.json")));
+        }
+    }
+    let files: Vec<PathBuf> = files.into_iter().filter(|file| file.exists()).collect();
+    let credentials = Arc::new(Credentials::load(&files)?);
+    let retry = registry::Retry { attempts: retries.saturating_add(1), ..registry::Retry::default() };
+    Ok(registry::Options { credentials, retry, ..registry::Options::default() })
+}

@@ -1,0 +1,88 @@
+//! From what became of each node to what is shown of it, and to the exit code.
+
+use std::time::Duration;
+
+use crate::engine::BaseSource;
+use crate::error::Kind;
+use crate::event::Outcome;
+use crate::graph::node::{Graph, Node, NodeKind};
+use crate::graph::plan::{Action, Planned};
+use crate::report::plan::{Action as PlanAction, PlanRow};
+use crate::report::summary::{Group, NodeKind as SummaryKind, NodeSummary, RunSummary};
+use crate::schedule::NodeResult;
+
+pub fn summary(graph: &Graph, results: &[NodeResult], duration: Duration, interrupted: bool) -> RunSummary {
+    let nodes = graph.ids().zip(results).map(|(id, result)| node_summary(graph.node(id), result)).collect();
+    RunSummary { nodes, duration, interrupted, ..RunSummary::default() }
+}
+
+fn node_summary(node: &Node, result: &NodeResult) -> NodeSummary {
+    let kind = match &node.kind {
+        NodeKind::Base(_) => SummaryKind::Base,
+        NodeKind::Image(_) => SummaryKind::Image,
+        NodeKind::Plugin { .. } => SummaryKind::Plugin,
+    };
+    let group = match &result.outcome {
+        Outcome::Built => Group::Built,
+        Outcome::Reused(_) => Group::Reused,
+        Outcome::Failed(_) => Group::Failed,
+        Outcome::Skipped(_) => Group::Skipped,
+        Outcome::Cancelled => Group::Cancelled,
+    };
+    let mut summary = NodeSummary::new(&*node.name, kind, group);
+    summary.reference = node.spec().and_then(|spec| spec.names.first().cloned());
+    summary.digest = result.published.as_ref().map(|p| p.digest.clone());
+    summary.config_digest = result.published.as_ref().map(|p| p.config_digest.clone());
+    summary.size = result.published.as_ref().map(|p| p.size);
+    summary.duration = result.duration;
+    summary.reason = match &result.outcome {
+        Outcome::Skipped(by) => Some(format!("{by} failed")),
+        _ if result.reason.is_empty() => None,
+        _ => Some(result.reason.clone()),
+    };
+    if let Outcome::Failed(error) = &result.outcome {
+        summary.error = Some(error.clone());
+    }
+    summary
+}
+
+/// The first of: interrupted, something failed, the machine is in the way, a definition is wrong.
+pub fn exit_code(results: &[NodeResult], interrupted: bool) -> u8 {
+    let kinds: Vec<Kind> = results
+        .iter()
+        .filter_map(|result| match &result.outcome {
+            Outcome::Failed(error) => Some(error.kind()),
+            _ => None,
+        })
+        .collect();
+    if kinds.is_empty() {
+        return if interrupted { Kind::Interrupted.exit_code() } else { 0 };
+    }
+    if interrupted {
+        return Kind::Interrupted.exit_code();
+    }
+    let order = [Kind::Failed, Kind::Unusable, Kind::BadInput];
+    order.into_iter().find(|kind| kinds.contains(kind)).unwrap_or(Kind::Failed).exit_code()
+}
+
+pub fn plan_row(graph: &Graph, node: &Node, planned: &Planned) -> PlanRow {
+    let action = match planned.action {
+        Action::Build => PlanAction::Build,
+        Action::Reuse => PlanAction::Reuse,
+        Action::Pull => PlanAction::Pull,
+        Action::Bootstrap => PlanAction::Bootstrap,
+    };
+    let parent = node.needs.first().map(|edge| graph.node(edge.to).name.to_string());
+    PlanRow { action, node: node.name.to_string(), reason: planned.reason.clone(), parent }
+}
+
+/// What a base is, for `kollage plan --format json`.
+pub fn source_name(source: &BaseSource) -> &'static str {
+    match source {
+        BaseSource::Bootstrap(_) => "bootstrap",
+        BaseSource::OciLayout { .. } => "oci",
+        BaseSource::DockerArchive { .. } => "docker-archive",
+        BaseSource::RootfsTar { .. } => "rootfs",
+        BaseSource::Registry { .. } => "registry",
+    }
+}

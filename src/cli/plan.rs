@@ -1,0 +1,66 @@
+//! `kollage plan`: what a build would do, without touching anything.
+
+use serde_json::{Value, json};
+
+use crate::cli::App;
+use crate::cli::args::{Plan, TextOrJson};
+use crate::cli::machine::{self, EngineFlags};
+use crate::cli::outcome;
+use crate::cli::workspace::{Workspace, store_path, wrong_definitions};
+use crate::context::HashTable;
+use crate::error::Result;
+use crate::graph::node::NodeKind;
+use crate::graph::plan::{Planner, Settings};
+use crate::report::plan;
+use crate::schedule::history::History;
+
+pub fn run(app: &App, args: &Plan) -> Result<u8> {
+    let workspace = Workspace::load(&app.global, &app.env, &args.select, &args.settings)?;
+    app.show_warnings(&workspace.catalogue.warnings);
+    let graph = workspace.graph()?;
+    app.show_warnings(&graph.warnings());
+    let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
+    let engine = machine::engine(store.clone(), EngineFlags::default(), &workspace.catalogue.settings, &app.env)?;
+    machine::refuse_unsupported(&graph)?;
+    let table_path = store.state_path(machine::HASH_TABLE);
+    let table = HashTable::load(&table_path);
+    let history = History::load(&store.state_path(machine::HISTORY), &engine);
+    let settings = Settings {
+        platform: workspace.inputs.platform.clone(),
+        source_date_epoch: workspace.source_date_epoch,
+        no_cache: args.no_cache,
+        refresh: args.pull,
+    };
+    let planner = Planner::new(&graph, &settings, &table, &history);
+    let planned = planner.plan().map_err(wrong_definitions)?;
+    table.save(&table_path)?;
+    let nodes = graph.nodes.iter().zip(&planned);
+    match args.format {
+        TextOrJson::Text => {
+            let rows: Vec<_> = nodes.map(|(node, planned)| outcome::plan_row(&graph, node, planned)).collect();
+            let (look, width) = app.table_look();
+            app.print(&plan::render(&rows, look, width))?;
+        }
+        TextOrJson::Json => {
+            let values: Vec<Value> = nodes
+                .map(|(node, planned)| {
+                    json!({
+                        "name": &*node.name,
+                        "kind": node.kind_name(),
+                        "action": planned.action,
+                        "reason": planned.reason,
+                        "key": planned.key,
+                        "source": match &node.kind {
+                            NodeKind::Base(source) => Some(outcome::source_name(source)),
+                            _ => None,
+                        },
+                        "needs": node.needs.iter().map(|e| &*graph.node(e.to).name).collect::<Vec<_>>(),
+                        "references": node.spec().map(|s| s.names.clone()).unwrap_or_default(),
+                    })
+                })
+                .collect();
+            app.print_json(&Value::Array(values))?;
+        }
+    }
+    Ok(0)
+}

@@ -1,0 +1,95 @@
+//! `kollage run`: a command in an image, on a copy that is thrown away.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use crate::cli::App;
+use crate::cli::args::{self, RunArgs, Select, Settings};
+use crate::cli::machine::{self, EngineFlags};
+use crate::cli::signals;
+use crate::cli::workspace::{Workspace, build_arg, catalogue_root, store_path};
+use crate::dockerfile::step::Network;
+use crate::engine::Built;
+use crate::engine::embedded::run::RunRequest;
+use crate::error::{Error, Result};
+use crate::event::Cancel;
+use crate::image::digest::KeyHasher;
+use crate::image::store::{Ref, Store};
+use crate::suggest;
+
+pub fn run(app: &App, args: &RunArgs) -> Result<u8> {
+    let workspace = match catalogue_root(&app.global) {
+        Ok(_) => Some(Workspace::load(&app.global, &app.env, &Select::default(), &Settings::default())?),
+        // An image of the store can be run from anywhere.
+        Err(error) if app.global.directory.is_some() => return Err(error),
+        Err(_) => None,
+    };
+    let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
+    let image = find(&store, &args.image, workspace.as_ref())?;
+    let config = store.image_config(&store.manifest(&image.manifest)?.config.digest)?;
+    let settings = workspace.map(|w| w.catalogue.settings).unwrap_or_default();
+    let engine = machine::engine(store, EngineFlags::default(), &settings, &app.env)?;
+    // Only its configuration matters for running.
+    let built = Built { key: KeyHasher::new("run").finish(), config, size: 0 };
+    let mut env = Vec::new();
+    for text in &args.env {
+        env.extend(build_arg(text, &app.env)?);
+    }
+    let request = RunRequest {
+        entrypoint: args.entrypoint.as_ref().map(|e| if e.is_empty() { Vec::new() } else { vec![e.clone()] }),
+        args: args.command.clone(),
+        user: args.user.clone(),
+        env,
+        cwd: args.workdir.clone(),
+        network: match args.network {
+            Some(args::Network::None) => Network::None,
+            Some(args::Network::Host) => Network::Host,
+            Some(args::Network::Default) | None => Network::Default,
+        },
+        mounts: Vec::new(),
+    };
+    let cancel = Cancel::new()?;
+    signals::watch(&cancel, |_| {})?;
+    let finished = engine.run(&built, &request, Some(io::stdin().as_fd()), &cancel)?;
+    if let Some(message) = finished.message {
+        app.say(&format!("error: {}: {message}", image.name));
+    }
+    Ok(u8::try_from(finished.code).unwrap_or(1))
+}
+
+/// By the name that the catalogue gives it, else by the name in the store, whose tag or namespace may be left out when
+/// that leaves one image.
+fn find(store: &Store, wanted: &str, workspace: Option<&Workspace>) -> Result<Ref> {
+    let of_catalogue = workspace.filter(|w| w.catalogue.images.contains_key(wanted));
+    if let Some(workspace) = of_catalogue {
+        let name = workspace.catalogue.image_ref(wanted);
+        return store.get_ref(&name).ok_or_else(|| {
+            Error::bad_input(format!("{name} is not built yet")).hint(format!("build it with `kollage build {wanted}`"))
+        });
+    }
+    if let Some(found) = store.get_ref(wanted) {
+        return Ok(found);
+    }
+    let refs = store.refs()?;
+    let without_tag = |name: &str| {
+        name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name.to_owned(), |(n, _)| n.to_owned())
+    };
+    let last = |name: &str| without_tag(name).rsplit('/').next().unwrap_or_default().to_owned();
+    let found: Vec<&Ref> = refs.iter().filter(|r| without_tag(&r.name) == wanted || last(&r.name) == wanted).collect();
+    match found.as_slice() {
+        [one] => Ok((*one).clone()),
+        [] => {
+            let names: Vec<String> = match workspace {
+                Some(workspace) => workspace.catalogue.images.keys().cloned().collect(),
+                None => refs.iter().map(|r| r.name.clone()).collect(),
+            };
+            let hint = suggest::hint(wanted, names.iter().map(String::as_str));
+            Err(Error::bad_input(format!("there is no image `{wanted}`"))
+                .hint(hint.unwrap_or_else(|| "`kollage store ls` shows what is in the store".into())))
+        }
+        several => {
+            let names: Vec<&str> = several.iter().map(|r| r.name.as_str()).collect();
+            Err(Error::bad_input(format!("`{wanted}` can be any of {}", names.join(", "))).hint("give its whole name"))
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! What most commands begin with: where the store and the catalogue are, and the catalogue with every setting that the
+//! command line and the environment change.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::catalogue::{Catalogue, ConfigFiles, Overrides};
+use crate::cli::args::{Global, Select, Settings};
+use crate::cli::environment::Environment;
+use crate::diag::Diagnostics;
+use crate::dockerfile::Inputs;
+use crate::error::{Error, Result};
+use crate::graph::assemble::assemble;
+use crate::graph::node::Graph;
+use crate::graph::select::{Selection, select};
+use crate::image::config::Platform;
+
+pub const CATALOGUE_FILE: &str = "kollage.toml";
+
+/// The name that FROM and RUN see when they ask for it, as BuildKit has it.
+const EPOCH_ARG: &str = "SOURCE_DATE_EPOCH";
+
+pub fn store_path(global: &Global, env: &Environment) -> Result<PathBuf> {
+    if let Some(path) = global.store.clone().or_else(|| env.store.clone()) {
+        return absolute(&path);
+    }
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/kollage"));
+    }
+    match (&env.data_home, &env.home) {
+        (Some(data), _) => Ok(data.join("kollage")),
+        (None, Some(home)) => Ok(home.join(".local/share/kollage")),
+        (None, None) => Err(Error::bad_input("neither XDG_DATA_HOME nor HOME says where the store is")
+            .hint("name a directory with `--store DIR`")),
+    }
+}
+
+pub fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(|e| Error::bad_input(format!("cannot use `{}`", path.display())).cause(e))
+}
+
+/// The directory with kollage.toml: `-C`, or the nearest one upwards.
+pub fn catalogue_root(global: &Global) -> Result<PathBuf> {
+    if let Some(dir) = &global.directory {
+        return if dir.join(CATALOGUE_FILE).is_file() {
+            Ok(dir.clone())
+        } else if dir.is_dir() {
+            Err(Error::bad_input(format!("there is no {CATALOGUE_FILE} in {}", dir.display()))
+                .hint(format!("write one with `kollage init {}`", dir.display())))
+        } else {
+            Err(Error::bad_input(format!("there is no directory {}", dir.display())))
+        };
+    }
+    let here = std::env::current_dir().map_err(|e| Error::unusable("cannot tell the working directory").cause(e))?;
+    // Relative where that is possible: it is what a person sees in every message.
+    let mut relative = PathBuf::new();
+    for dir in here.ancestors() {
+        if dir.join(CATALOGUE_FILE).is_file() {
+            return Ok(if relative.as_os_str().is_empty() { PathBuf::from(".") } else { relative });
+        }
+        relative.push("..");
+    }
+    Err(Error::bad_input(format!("there is no {CATALOGUE_FILE} here or in a directory above"))
+        .hint("start with `kollage init`, or name the catalogue with `-C DIR`"))
+}
+
+pub struct Workspace {
+    pub catalogue: Catalogue,
+    pub selected: BTreeSet<String>,
+    pub inputs: Inputs,
+    pub source_date_epoch: Option<i64>,
+}
+
+impl Workspace {
+    pub fn load(global: &Global, env: &Environment, which: &Select, settings: &Settings) -> Result<Workspace> {
+        let root = catalogue_root(global)?;
+        let overrides = overrides(env, which, settings)?;
+        let files = config_files(env);
+        let catalogue = Catalogue::load(&root, &overrides, &files).map_err(wrong_definitions)?;
+        let selection = Selection { profiles: which.profiles.clone(), patterns: which.patterns.clone() };
+        let selected = select(&catalogue, &selection)?;
+        let source_date_epoch = source_date_epoch(env)?.or(catalogue.settings.build.source_date_epoch);
+        let inputs = Inputs {
+            target: None,
+            build_args: with_epoch(catalogue.settings.build.build_args.clone(), source_date_epoch),
+            platform: platform(settings)?,
+        };
+        Ok(Workspace { catalogue, selected, inputs, source_date_epoch })
+    }
+
+    pub fn graph(&self) -> Result<Graph> {
+        assemble(&self.catalogue, &self.selected, &self.inputs).map_err(wrong_definitions)
+    }
+}
+
+pub fn wrong_definitions(problems: Diagnostics) -> Error {
+    Error::from_diagnostics("the definitions have problems; nothing was built", problems)
+}
+
+pub type BuildArgs = std::collections::BTreeMap<String, String>;
+
+pub fn with_epoch(mut args: BuildArgs, epoch: Option<i64>) -> BuildArgs {
+    if let Some(epoch) = epoch {
+        args.entry(EPOCH_ARG.into()).or_insert_with(|| epoch.to_string());
+    }
+    args
+}
+
+pub fn source_date_epoch(env: &Environment) -> Result<Option<i64>> {
+    let Some(text) = &env.source_date_epoch else { return Ok(None) };
+    let seconds = text.trim().parse::<i64>().ok().filter(|s| *s >= 0);
+    let problem = || {
+        Error::bad_input(format!("SOURCE_DATE_EPOCH is `{text}`, which is no number of seconds"))
+            .hint("it is the time in seconds since 1970-01-01 UTC, as `date +%s` prints it")
+    };
+    seconds.map(Some).ok_or_else(problem)
+}
+
+pub fn platform(settings: &Settings) -> Result<Platform> {
+    let host = Platform::host();
+    match settings.platform.as_deref() {
+        None => Ok(host),
+        Some(text) if text == host.to_string() => Ok(host),
+        Some(text) => Err(Error::unusable(format!("cannot build for `{text}` on {host}"))
+            .hint("the embedded engine builds for the machine that it runs on")),
+    }
+}
+
+/// `NAME=VALUE`, or `NAME` for the value of the environment variable of that name, when it is set.
+pub fn build_arg(text: &str, env: &Environment) -> Result<Option<(String, String)>> {
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (text, env.named(text).map(|v| v.to_string_lossy().into_owned())),
+    };
+    if name.is_empty() {
+        return Err(Error::bad_input(format!("`--build-arg {text}` names no argument")));
+    }
+    Ok(value.map(|value| (name.to_owned(), value)))
+}
+
+/// The settings files that count whatever is built: the user's and the machine's.
+pub fn config_files(env: &Environment) -> ConfigFiles {
+    ConfigFiles {
+        user: env
+            .config_home
+            .clone()
+            .or_else(|| env.home.as_ref().map(|h| h.join(".config")))
+            .map(|dir| dir.join("kollage").join(CATALOGUE_FILE)),
+        system: Some(PathBuf::from("/etc/kollage").join(CATALOGUE_FILE)),
+    }
+}
+
+pub fn overrides(env: &Environment, which: &Select, settings: &Settings) -> Result<Overrides> {
+    let mut overrides = Overrides::new();
+    for (variable, key, value) in &env.build {
+        match value.parse::<i64>() {
+            Ok(number) if *key == "build.jobs" => overrides.value(variable, key, number),
+            _ => overrides.string(variable, key, value),
+        }
+    }
+    for assignment in &settings.set {
+        overrides
+            .set("--set", assignment)
+            .map_err(|d| Error::from_diagnostics("the command line has a problem", Diagnostics(vec![d])))?;
+    }
+    let typed = [
+        ("--namespace", "build.namespace", &settings.namespace),
+        ("--tag", "build.tag", &settings.tag),
+        ("--registry", "build.registry", &settings.registry),
+    ];
+    for (flag, key, value) in typed {
+        if let Some(value) = value {
+            overrides.string(flag, key, value);
+        }
+    }
+    for text in &settings.build_arg {
+        if let Some((name, value)) = build_arg(text, env)? {
+            overrides.build_arg("--build-arg", &name, &value);
+        }
+    }
+    for text in &which.plugins {
+        let Some((image, plugins)) = text.split_once('=') else {
+            return Err(Error::bad_input(format!("`--plugin {text}` is not of the form IMAGE=PLUGIN[,PLUGIN]"))
+                .hint("for example `--plugin neutron-server=networking-bgpvpn`"));
+        };
+        let plugins: Vec<String> =
+            plugins.split(',').map(str::trim).filter(|p| !p.is_empty()).map(str::to_owned).collect();
+        overrides.plugins("--plugin", image, &plugins);
+    }
+    Ok(overrides)
+}
