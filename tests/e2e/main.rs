@@ -1,0 +1,14 @@
+//! The program from outside: the main job on small images and on the demo's real packages, bad input, and the tools that
+//! people have beside it (skopeo, umoci, podman, docker, docker-registry), each from Debian and run for real. One
+//! program, so that all of it is linked once.
+
+// Clippy takes helpers of tests for production code.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
+mod archives;
+mod bad_input;
+mod build;
+mod demo;
+mod registry;
+mod sandbox;
+mod support;
