@@ -1,0 +1,143 @@
+//! Builds a case with Docker or with Kollage, and reads the result.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::base::Bases;
+use crate::case::{Case, Outcome};
+use crate::image::{self, Base};
+
+/// Where both sides work.
+pub struct Place {
+    pub dir: PathBuf,
+    pub bases: Bases,
+    pub base: Base,
+}
+
+/// A case on its way: its context is laid out, and there is room beside it.
+struct Work {
+    context: PathBuf,
+    archive: PathBuf,
+    dir: PathBuf,
+}
+
+impl Place {
+    fn work(&self, case: &Case, side: &str) -> Work {
+        let dir = self.dir.join(side).join(case.name.replace('/', "."));
+        let context = dir.join("context");
+        fs::create_dir_all(&context).unwrap();
+        case.lay_out(&context);
+        for (id, value) in &case.settings.secrets {
+            fs::write(dir.join(format!("secret.{id}")), value).unwrap();
+        }
+        Work { context, archive: dir.join("image.tar"), dir }
+    }
+}
+
+impl Work {
+    /// Arguments that both command lines have in common.
+    fn arguments(&self, case: &Case, command: &mut Command) {
+        let settings = &case.settings;
+        if let Some(target) = &settings.target {
+            command.args(["--target", target]);
+        }
+        for (name, value) in &settings.args {
+            command.arg("--build-arg").arg(format!("{name}={value}"));
+        }
+        for (name, value) in &settings.labels {
+            command.arg("--label").arg(format!("{name}={value}"));
+        }
+        for id in settings.secrets.keys() {
+            let file = self.dir.join(format!("secret.{id}"));
+            command.arg("--secret").arg(format!("id={id},src={}", file.display()));
+        }
+    }
+}
+
+/// Exit code and what was said on standard error.
+fn run(command: &mut Command) -> (i32, String) {
+    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+pub struct Docker {
+    pub version: String,
+}
+
+impl Docker {
+    /// The daemon that DOCKER_HOST names, with the bases loaded.
+    pub fn start(bases: &Bases) -> Docker {
+        assert!(
+            std::env::var_os("DOCKER_HOST").is_some(),
+            "recording needs DOCKER_HOST; see tests/conformance/README.md"
+        );
+        let (code, stderr) = run(Command::new("docker").arg("load").arg("-i").arg(&bases.archive));
+        assert_eq!(code, 0, "docker load: {stderr}");
+        let version = Command::new("docker").args(["version", "--format", "{{.Server.Version}}"]).output().unwrap();
+        Docker { version: String::from_utf8_lossy(&version.stdout).trim().to_owned() }
+    }
+
+    pub fn build(&self, place: &Place, case: &Case) -> Outcome {
+        let work = place.work(case, "docker");
+        let tag = format!("conformance-case:{}", case.name.replace('/', "."));
+        let mut command = Command::new("docker");
+        command.env("DOCKER_BUILDKIT", "1").args(["build", "--network", "none", "--no-cache", "--progress", "plain"]);
+        command.arg("-t").arg(&tag).arg("-f").arg(work.context.join("Dockerfile"));
+        work.arguments(case, &mut command);
+        let (code, stderr) = run(command.arg(&work.context));
+        if code != 0 {
+            return Outcome::Error(reason(&stderr));
+        }
+        let (code, stderr) = run(Command::new("docker").arg("save").arg("-o").arg(&work.archive).arg(&tag));
+        assert_eq!(code, 0, "docker save {tag}: {stderr}");
+        run(Command::new("docker").args(["rmi", &tag]));
+        Outcome::Image(Box::new(image::read(&work.archive, &place.base)))
+    }
+}
+
+/// What stands after `ERROR:`, without what every message begins with, and without names that are of this one run.
+fn reason(stderr: &str) -> String {
+    let text = stderr.rsplit_once("ERROR: ").map_or(stderr, |(_, text)| text).trim();
+    let text = text.strip_prefix("failed to build: ").unwrap_or(text);
+    let text = text.strip_prefix("failed to solve: ").unwrap_or(text);
+    let of_run = [r"/\S+/overlay2/[0-9a-z]+/merged", r"[0-9a-f-]{36}::[0-9a-z]{25}", r"\b[0-9a-z]{25}\b"];
+    of_run
+        .iter()
+        .fold(text.to_owned(), |text, pattern| regex::Regex::new(pattern).unwrap().replace_all(&text, "…").into_owned())
+}
+
+pub struct Kollage {
+    pub code: i32,
+    pub stderr: String,
+    pub outcome: Outcome,
+}
+
+pub fn kollage(place: &Place, case: &Case) -> Kollage {
+    let work = place.work(case, "kollage");
+    let dockerfile = work.dir.join("Dockerfile");
+    fs::write(&dockerfile, place.bases.mapped(&case.dockerfile())).unwrap();
+    let ignore = work.context.join("Dockerfile.dockerignore");
+    if ignore.exists() {
+        fs::copy(&ignore, work.dir.join("Dockerfile.dockerignore")).unwrap();
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kollage"));
+    command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", &place.dir);
+    command.arg("build").arg("--store").arg(store(&place.dir)).args(["--network", "none", "--progress", "plain"]);
+    // What the host lends to steps is no part of Docker's behaviour.
+    command.args(["--set", "build.ca_bundle=off"]);
+    command.args(["-j", "1", "-t", "conformance:latest"]).arg("--logs-dir").arg(work.dir.join("logs"));
+    command.arg("--dockerfile").arg(&dockerfile).arg("--context").arg(&work.context);
+    work.arguments(case, &mut command);
+    command.arg("-o").arg(format!("type=docker,dest={}", work.archive.display()));
+    let (code, stderr) = run(&mut command);
+    let outcome = match code {
+        0 => Outcome::Image(Box::new(place.bases.mapped_back(image::read(&work.archive, &place.base)))),
+        _ => Outcome::Error(stderr.clone()),
+    };
+    Kollage { code, stderr, outcome }
+}
+
+pub fn store(dir: &Path) -> PathBuf {
+    dir.join("store")
+}
