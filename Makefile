@@ -1,0 +1,35 @@
+# The two commands of the README, and the pieces that they are made of.
+
+PROFILE ?= demo
+OUTPUT  ?= build/$(PROFILE)
+KOLLAGE := target/release/kollage
+
+.PHONY: demo test build lint unit clean
+
+## Build Kollage and with it the profile `demo`, show the result and what to do next.
+demo:
+	@tools/install-deps demo
+	@cargo build --release --locked --bin kollage
+	@mkdir -p $(dir $(OUTPUT))
+	$(KOLLAGE) build --profile $(PROFILE) -o type=oci,dest=$(OUTPUT)
+	@tools/show-demo $(KOLLAGE) $(OUTPUT)
+
+## Everything that CI runs: form, lints, and all tests, those on real packages, registries and daemons included.
+test:
+	@tools/install-deps test
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory unit
+
+build:
+	cargo build --release --locked
+
+lint:
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+
+unit:
+	tools/test
+
+clean:
+	cargo clean
+	rm -rf build
