@@ -27,7 +27,7 @@ use crate::image::reference::Reference;
 use crate::image::store::Store;
 use crate::report::logs::LogDir;
 use crate::report::progress::{self, Mode, Progress};
-use crate::report::summary::{self, RunSummary};
+use crate::report::summary::{self, NodeSummary, RunSummary};
 use crate::report::{Clock, tee::Tee};
 use crate::schedule::history::History;
 use crate::schedule::{NodeResult, Options, Run};
@@ -77,6 +77,7 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     }
     let mut code = outcome::exit_code(&results, interrupted);
     let mut run_summary = outcome::summary(&target.graph, &results, started.elapsed(), interrupted);
+    run_summary.nodes.extend(target.left_out.iter().cloned());
     let mut problem = None;
     if code == 0 {
         match write_outputs(&store, &target, &results, &outputs, &session.cancel) {
@@ -102,6 +103,8 @@ struct Target {
     inputs: Inputs,
     source_date_epoch: Option<i64>,
     warnings: Diagnostics,
+    /// Images of the catalogue that this run has nothing to do with.
+    left_out: Vec<NodeSummary>,
 }
 
 impl Target {
@@ -112,7 +115,9 @@ impl Target {
         let workspace = Workspace::load(&app.global, &app.env, &args.select, &args.settings)?;
         let graph = workspace.graph()?;
         let Workspace { catalogue, inputs, source_date_epoch, .. } = workspace;
-        Ok(Target { graph, settings: catalogue.settings, inputs, source_date_epoch, warnings: catalogue.warnings })
+        let left_out = outcome::left_out(&catalogue, &graph);
+        let Catalogue { settings, warnings, .. } = catalogue;
+        Ok(Target { graph, settings, inputs, source_date_epoch, warnings, left_out })
     }
 
     fn one(app: &App, args: &Build, file: &Path) -> Result<Target> {
@@ -143,7 +148,8 @@ impl Target {
             platform: workspace::platform(&args.settings)?,
         };
         let graph = assemble_one(&source, context, names, label_map, &inputs).map_err(wrong_definitions)?;
-        Ok(Target { graph, settings, inputs, source_date_epoch, warnings: Diagnostics::default() })
+        let (warnings, left_out) = (Diagnostics::default(), Vec::new());
+        Ok(Target { graph, settings, inputs, source_date_epoch, warnings, left_out })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::catalogue::Catalogue;
 use crate::engine::BaseSource;
 use crate::error::Kind;
 use crate::event::Outcome;
@@ -44,6 +45,21 @@ fn node_summary(node: &Node, result: &NodeResult) -> NodeSummary {
         summary.error = Some(error.clone());
     }
     summary
+}
+
+/// Images of the catalogue that are not in the graph: what no pattern matched, and what can't be built.
+pub fn left_out(catalogue: &Catalogue, graph: &Graph) -> Vec<NodeSummary> {
+    let images = catalogue.images.values().filter(|image| graph.find(&image.name).is_none());
+    images
+        .map(|image| {
+            let problem = image.unbuildable();
+            let group = if problem.is_some() { Group::Unbuildable } else { Group::NotMatched };
+            let mut summary = NodeSummary::new(&image.name, SummaryKind::Image, group);
+            summary.reference = Some(catalogue.image_ref(&image.name));
+            summary.reason = problem.map(|p| p.message);
+            summary
+        })
+        .collect()
 }
 
 /// The first of: interrupted, something failed, the machine is in the way, a definition is wrong.

@@ -109,6 +109,8 @@ fn a_plugin_is_one_layer_above_an_untouched_image() {
     let without = sandbox.build(&["service"]);
     let with = sandbox.build(&["service", "--plugin", "service=extra"]);
     assert_eq!(field(&with, "service", "status"), "reused");
+    assert_eq!(with["not_matched"].as_array().unwrap().len(), 1, "{with}");
+    assert_eq!(with["not_matched"][0]["name"], "other");
     assert_eq!(field(&without, "service", "digest"), field(&with, "service", "digest"));
     assert_eq!(field(&with, "service+extra", "reference"), field(&without, "service", "reference"));
     let layers = |name: &str| {
