@@ -252,7 +252,7 @@ impl<'a> Lowering<'a> {
 
 /// What a comment `# title: …` right above the instruction calls it, for people.
 fn given_title(text: &str, start: usize) -> Option<String> {
-    let above = text.get(..start)?.strip_suffix('\n')?.lines().next_back()?;
+    let above = text.get(..start)?.strip_suffix('\n')?.rsplit('\n').next()?;
     let title = above.trim().strip_prefix('#')?.trim_start().strip_prefix("title:")?.trim();
     (!title.is_empty()).then(|| title.to_owned())
 }
