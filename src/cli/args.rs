@@ -154,7 +154,7 @@ pub struct How {
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
     /// Images that are built at once [default: one for each processor]
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = positive)]
     pub jobs: Option<usize>,
     /// Stop everything at the first failure, not only what needs the failed image
     #[arg(long)]
@@ -343,4 +343,8 @@ pub enum StoreCommand {
         #[arg(long)]
         dry_run: bool,
     },
+}
+
+fn positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "it is a number from 1 on".to_owned())
 }

@@ -34,6 +34,7 @@ use crate::schedule::{NodeResult, Options, Run};
 
 pub fn run(app: &App, args: &Build) -> Result<u8> {
     let outputs: Vec<Output> = args.results.outputs.iter().map(|text| text.parse()).collect::<Result<_>>()?;
+    outputs.iter().try_for_each(archive::check_destination)?;
     let target = Target::load(app, args)?;
     refuse_nameless(&target.graph, &outputs)?;
     app.show_warnings(&target.warnings);
@@ -122,7 +123,11 @@ impl Target {
 
     fn one(app: &App, args: &Build, file: &Path) -> Result<Target> {
         let OneDockerfile { context, names, target, labels, .. } = &args.one;
-        let text = std::fs::read_to_string(file).bad_input(|| format!("cannot read {}", file.display()))?;
+        let say = || format!("cannot read {}", file.display());
+        if !std::fs::metadata(file).bad_input(say)?.is_file() {
+            return Err(Error::bad_input(say()).cause("it is not a regular file"));
+        }
+        let text = std::fs::read_to_string(file).bad_input(say)?;
         let source = SourceFile::new(file, text);
         let root = match context {
             Some(dir) => dir.clone(),
@@ -138,6 +143,9 @@ impl Target {
         let mut label_map = BTreeMap::new();
         for text in labels {
             let (name, value) = text.split_once('=').unwrap_or((text, ""));
+            if name.is_empty() {
+                return Err(Error::bad_input(format!("`--label {text}` has no name before the `=`")));
+            }
             label_map.insert(name.to_owned(), value.to_owned());
         }
         let names = names.iter().map(|name| full_name(name)).collect::<Result<Vec<_>>>()?;

@@ -88,7 +88,11 @@ impl HashTable {
     pub fn file(&self, path: &Path) -> Result<Key> {
         let read = || {
             let path = fs::canonicalize(path)?;
-            self.digest(&path, &fs::metadata(&path)?)
+            let metadata = fs::metadata(&path)?;
+            if !metadata.is_file() {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+            }
+            self.digest(&path, &metadata)
         };
         let hash = read().bad_input(|| format!("cannot read {}", path.display()))?;
         Ok(KeyHasher::new("kollage file 1").part("content", hash).finish())

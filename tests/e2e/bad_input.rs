@@ -108,6 +108,16 @@ fn the_command_line_is_checked_first() {
         let ran = refused(&sandbox, args);
         assert!(!ran.stderr.is_empty(), "{args:?}");
     }
+    // A pipe would be waited for, a device replaced.
+    fs::create_dir(sandbox.path("taken")).unwrap();
+    std::os::unix::fs::symlink("/dev/null", sandbox.path("null")).unwrap();
+    for dest in ["taken", "null"] {
+        let output = format!("type=docker,dest={}", sandbox.path(dest).display());
+        refused(&sandbox, &["build", "web", "-o", &output]).says(dest);
+    }
+    let directory = sandbox.path("taken");
+    refused(&sandbox, &["build", "--dockerfile", directory.to_str().unwrap()]).says("not a regular file");
+    refused(&sandbox, &["build", "-j", "0"]);
     let empty = Sandbox::new();
     refused(&empty, &["build"]).says("kollage init");
     let mut command = sandbox.command(&["plan"]);

@@ -63,6 +63,7 @@ pub fn export(
     if images.is_empty() {
         return Err(Error::bad_input("there is no image to write"));
     }
+    check_destination(output)?;
     if images.len() > 1 {
         if !output.format.holds_several() {
             return Err(Error::bad_input(format!("type `{}` holds one image, not {}", output.format, images.len()))
@@ -77,7 +78,8 @@ pub fn export(
         .iter()
         .map(|image| Prepared::read(store, output.name.as_ref().unwrap_or(&image.name), &image.manifest))
         .collect::<Result<_>>()?;
-    let dest = &output.dest;
+    // A link stays: what it points to is written.
+    let dest = &std::fs::canonicalize(&output.dest).unwrap_or_else(|_| output.dest.clone());
     // Of the one image where the format has room for one.
     let diff_ids = &images[0].config.rootfs.diff_ids;
     match output.format {
@@ -88,6 +90,28 @@ pub fn export(
         Format::Local => tree::write_directory(store, diff_ids, dest, source_date_epoch, cancel),
     }
     .map_err(|e| e.context(format!("cannot write {}", dest.display())))
+}
+
+/// Whether `output` can be written, as far as that can be told before there is an image: devices, pipes and
+/// directories are never replaced by a file, nor files by a directory.
+pub fn check_destination(output: &Output) -> Result<()> {
+    let dest = &output.dest;
+    let wants_directory = matches!(output.format, Format::OciLayout | Format::Local);
+    let found = match std::fs::metadata(dest) {
+        Ok(found) => found,
+        Err(e) if e.kind() == io::ErrorKind::NotFound && !dest.is_symlink() => return Ok(()),
+        Err(e) => return Err(Error::bad_input(format!("cannot write to {}", dest.display())).cause(e)),
+    };
+    let what = match (found.is_dir(), found.is_file()) {
+        (true, _) if wants_directory => return Ok(()),
+        (_, true) if !wants_directory => return Ok(()),
+        (true, _) => "a directory",
+        (_, true) => "a file",
+        _ => "neither a file nor a directory",
+    };
+    let wanted = if wants_directory { "a directory" } else { "a file" };
+    Err(Error::bad_input(format!("cannot write {wanted} to {}: it is {what}", dest.display()))
+        .hint("name another destination with dest=PATH"))
 }
 
 /// Reads an OCI image layout: a directory, or a tar of one. `reference` chooses among several by its ref name.
