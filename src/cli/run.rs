@@ -33,7 +33,7 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8> {
     let built = Built { key: KeyHasher::new("run").finish(), config, size: 0 };
     let mut env = Vec::new();
     for text in &args.env {
-        env.extend(build_arg(text, &app.env)?);
+        env.extend(build_arg("--env", text, &app.env)?);
     }
     let request = RunRequest {
         entrypoint: args.entrypoint.as_ref().map(|e| if e.is_empty() { Vec::new() } else { vec![e.clone()] }),

@@ -1,9 +1,9 @@
-//! Ctrl-C and SIGTERM: once stops cleanly, twice stops now.
+//! Ctrl-C, SIGTERM and SIGHUP: once stops cleanly, twice stops now.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
 use crate::error::{Context as _, Result};
@@ -14,6 +14,8 @@ pub fn watch(cancel: &Cancel, told: impl Fn(usize) + Send + 'static) -> Result<(
     let say = || "cannot listen to signals".to_owned();
     let (mut read, write) = UnixStream::pair().unusable(say)?;
     pipe::register(SIGINT, write.try_clone().unusable(say)?).unusable(say)?;
+    // The terminal was closed.
+    pipe::register(SIGHUP, write.try_clone().unusable(say)?).unusable(say)?;
     pipe::register(SIGTERM, write).unusable(say)?;
     let cancel = cancel.clone();
     std::thread::spawn(move || {

@@ -127,13 +127,13 @@ pub fn platform(settings: &Settings) -> Result<Platform> {
 }
 
 /// `NAME=VALUE`, or `NAME` for the value of the environment variable of that name, when it is set.
-pub fn build_arg(text: &str, env: &Environment) -> Result<Option<(String, String)>> {
+pub fn build_arg(flag: &str, text: &str, env: &Environment) -> Result<Option<(String, String)>> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, Some(value.to_owned())),
         None => (text, env.named(text).map(|v| v.to_string_lossy().into_owned())),
     };
     if name.is_empty() {
-        return Err(Error::bad_input(format!("`--build-arg {text}` names no argument")));
+        return Err(Error::bad_input(format!("`{flag} {text}` has no name before the `=`")));
     }
     Ok(value.map(|value| (name.to_owned(), value)))
 }
@@ -174,7 +174,7 @@ pub fn overrides(env: &Environment, which: &Select, settings: &Settings) -> Resu
         }
     }
     for text in &settings.build_arg {
-        if let Some((name, value)) = build_arg(text, env)? {
+        if let Some((name, value)) = build_arg("--build-arg", text, env)? {
             overrides.build_arg("--build-arg", &name, &value);
         }
     }

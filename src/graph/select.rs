@@ -46,5 +46,5 @@ pub fn select(catalogue: &Catalogue, selection: &Selection) -> Result<BTreeSet<S
 
 fn known_names(what: &str, wrong: &str, names: &[&str]) -> String {
     suggest::hint(wrong, names.iter().copied())
-        .unwrap_or_else(|| format!("`kollage list` shows every {what} of the catalogue"))
+        .unwrap_or_else(|| format!("`kollage list --what {what}s` shows every {what} of the catalogue"))
 }
