@@ -64,11 +64,47 @@ impl Redactor {
     }
 
     pub fn redact(&self, line: String) -> String {
+        if self.values.is_empty() {
+            return line;
+        }
+        // What shows the line leaves escapes out: a value must not come together only then.
+        let plain = without_escapes(&line);
+        let hidden = self.hide(plain.clone());
+        if hidden == plain { line } else { hidden }
+    }
+
+    fn hide(&self, line: String) -> String {
         self.values.iter().fold(line, |line, value| match line.contains(value.as_str()) {
             true => line.replace(value.as_str(), "***"),
             false => line,
         })
     }
+}
+
+/// Without escape sequences (ECMA-48) and other control characters.
+fn without_escapes(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut chars = line.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{1b}' => match chars.next() {
+                // CSI: parameters, then one final character.
+                Some('[') => while chars.next().is_some_and(|c| !('\u{40}'..='\u{7e}').contains(&c)) {},
+                // OSC: up to BEL or ST.
+                Some(']') => {
+                    while let Some(c) = chars.next() {
+                        if c == '\u{7}' || (c == '\u{1b}' && chars.next_if_eq(&'\\').is_some()) {
+                            break;
+                        }
+                    }
+                }
+                _ => {}
+            },
+            c if c.is_control() && c != '\t' => {}
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -107,6 +143,9 @@ mod tests {
         redactor.add(b"hunter2\n");
         redactor.add(b"hunter2-and-more");
         redactor.add(b"no");
+        assert_eq!(redactor.redact("hun\u{1b}[0mter2 \u{1b}[1mbold".into()), "*** bold");
+        assert_eq!(redactor.redact("hun\u{1b}]0;title\u{7}ter\u{1}2".into()), "***");
+        assert_eq!(redactor.redact("\u{1b}[1mbold".into()), "\u{1b}[1mbold");
         assert_eq!(redactor.redact("x=hunter2-and-more, hunter2, no".into()), "x=***, ***, no");
     }
 }
