@@ -147,3 +147,16 @@ fn help_and_version_go_to_standard_output() {
         assert_eq!(ran.stderr, "");
     }
 }
+
+#[test]
+fn a_single_dockerfile_is_built_under_the_settings_too() {
+    let sandbox = Sandbox::new();
+    sandbox.write("Dockerfile", "FROM scratch\nCOPY Dockerfile /\n");
+    let build = ["build", "--dockerfile", "Dockerfile", "-t", "x"];
+    refused(&sandbox, &[&build[..], &["--set", "build.nonsense=1"]].concat()).says("nonsense");
+    sandbox.run(&[&build[..], &["--set", "engine.default=docker"]].concat()).exits(3).says("docker");
+    let settings = sandbox.path("home/.config/kollage");
+    fs::create_dir_all(&settings).unwrap();
+    fs::write(settings.join("kollage.toml"), "[engine]\ndefault = \"docker\"\n").unwrap();
+    sandbox.run(&build).exits(3).says("docker");
+}
