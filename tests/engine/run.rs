@@ -161,7 +161,8 @@ fn exit_codes_and_commands_that_cannot_be_executed() {
     assert_eq!(error.kind(), Kind::Failed);
     assert!(error.message().starts_with("Dockerfile:3: `RUN echo one"), "{error}");
     assert_eq!(error.causes()[0], "exit status 42");
-    assert_eq!(error.causes()[1], "its last output was\none\ntwo");
+    assert_eq!(error.causes().len(), 1);
+    assert!(lab.events.output().ends_with(&["one".into(), "two".into()]), "{:?}", lab.events.output());
     for (instructions, cause) in [
         ("RUN kill -9 $$", "killed by signal 9"),
         ("RUN [\"nowhere\"]", "there is no `nowhere` in PATH"),
@@ -342,7 +343,7 @@ fn checks_run_in_the_finished_image() {
     let error = lab.build_with("RUN true", &setup).unwrap_err();
     assert_eq!(error.kind(), Kind::Failed);
     assert_eq!(error.message(), "the check `sh -c echo broken; exit 3` failed in the finished image of node");
-    assert_eq!(error.causes(), ["exit status 3", "its last output was\nbroken"]);
+    assert_eq!(error.causes(), ["exit status 3"]);
 }
 
 #[test]

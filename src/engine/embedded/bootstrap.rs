@@ -132,7 +132,7 @@ pub fn bootstrap(
         }
     };
     if report != Report::Exited(0) {
-        return Err(failed(wanted, &report, last));
+        return Err(failed(wanted, &report, &last));
     }
     let layer = layer?;
     ctl.sink.event(Event::StepFinished { node: ctl.node.clone(), step: 1, reused: false, duration: begun.elapsed() });
@@ -140,16 +140,17 @@ pub fn bootstrap(
 }
 
 /// Most of these are about a mirror that cannot be reached: then the machine is in the way, not the definition.
-fn failed(wanted: &Bootstrap, report: &Report, last: VecDeque<String>) -> Error {
+fn failed(wanted: &Bootstrap, report: &Report, last: &VecDeque<String>) -> Error {
     let network =
         ["Could not resolve", "Failed to fetch", "Could not connect", "Unable to connect", "Couldn't download"];
-    let unreachable = last.iter().any(|line| network.iter().any(|n| line.contains(n)));
-    let inner = build::ended_badly(report, last);
+    let telling = last.iter().find(|line| network.iter().any(|n| line.contains(n)));
+    let unreachable = telling.is_some();
+    let inner = build::ended_badly(report);
     let message = format!("cannot bootstrap {} {}", wanted.distribution, wanted.suite);
     let mut error = if unreachable { Error::unusable(message) } else { Error::failed(message) };
     error = error.cause(inner.message());
-    for cause in inner.causes() {
-        error = error.cause(cause);
+    if let Some(line) = telling {
+        error = error.cause(line.trim());
     }
     match (unreachable, inner.hint_text()) {
         (true, _) => {
@@ -295,9 +296,9 @@ mod tests {
     #[test]
     fn an_unreachable_mirror_is_the_machines_fault() {
         let last = VecDeque::from(["E: Failed to fetch http://localhost/x  Could not connect".to_owned()]);
-        let error = failed(&wanted(), &Report::Exited(25), last);
+        let error = failed(&wanted(), &Report::Exited(25), &last);
         assert_eq!(error.kind(), crate::error::Kind::Unusable);
         assert!(error.causes().iter().any(|c| c.contains("Could not connect")), "{error}");
-        assert_eq!(failed(&wanted(), &Report::Exited(1), VecDeque::new()).kind(), crate::error::Kind::Failed);
+        assert_eq!(failed(&wanted(), &Report::Exited(1), &VecDeque::new()).kind(), crate::error::Kind::Failed);
     }
 }

@@ -1,6 +1,6 @@
 //! Builds one node: its stages in order, each step taken from the store or carried out, and the image's configuration.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::time::Instant;
 
 use super::helper::spec::{Report, Request, RootSpec, WorkdirSpec};
@@ -17,9 +17,6 @@ use crate::graph::key::{Content, Elsewhere, step_key};
 use crate::image::config::{History, ImageConfig, chain_id};
 use crate::image::digest::{Digest, Key};
 use crate::image::store::StepRecord;
-
-/// Lines of output that an error brings along; all of them are in the log.
-const LAST_LINES: usize = 20;
 
 pub fn build(engine: &EmbeddedEngine, job: &BuildJob, ctl: &Ctl<'_>) -> Result<Built> {
     let mut steps = job.checks.len();
@@ -211,25 +208,20 @@ impl Build<'_> {
 
     /// Runs a helper to its end; whether it changed something. Its output goes to whoever watches.
     fn process(&self, request: &Request, number: usize, redactor: &Redactor) -> Result<bool> {
-        let mut last = VecDeque::with_capacity(LAST_LINES);
         let report = sandbox::call(
             &self.engine.options.helper,
             request,
-            Streams::Capture(&mut |stream, line| self.show(number, stream, redactor.redact(line), &mut last)),
+            Streams::Capture(&mut |stream, line| self.show(number, stream, redactor.redact(line))),
             self.ctl.cancel,
         )?;
         match report {
             Report::Exited(0) => Ok(true),
             Report::Done { changed } => Ok(changed),
-            other => Err(ended_badly(&other, last)),
+            other => Err(ended_badly(&other)),
         }
     }
 
-    fn show(&self, step: usize, stream: Stream, line: String, last: &mut VecDeque<String>) {
-        if last.len() == LAST_LINES {
-            last.pop_front();
-        }
-        last.push_back(line.clone());
+    fn show(&self, step: usize, stream: Stream, line: String) {
         self.ctl.sink.event(Event::Output { node: self.ctl.node.clone(), step, stream, line });
     }
 
@@ -242,15 +234,14 @@ impl Build<'_> {
     fn check(&mut self, check: &Check, built: &Built) -> Result<()> {
         let command = check.run.join(" ");
         self.timed(format!("Check: {command}"), |build, number| {
-            let mut last = VecDeque::with_capacity(LAST_LINES);
             let request =
                 RunRequest { entrypoint: Some(check.run.clone()), user: check.user.clone(), ..RunRequest::default() };
-            let streams = Streams::Capture(&mut |stream, line| build.show(number, stream, line, &mut last));
+            let streams = Streams::Capture(&mut |stream, line| build.show(number, stream, line));
             let report = run::execute(build.engine, built, &request, streams, build.ctl.cancel)?;
             if report == Report::Exited(0) {
                 return Ok(((), false));
             }
-            Err(ended_badly(&report, last)
+            Err(ended_badly(&report)
                 .context(format!("the check `{command}` failed in the finished image of {}", build.ctl.node)))
         })
     }
@@ -284,9 +275,9 @@ impl Build<'_> {
     }
 }
 
-/// How a command ended that should have ended well, with the last of what it said.
-pub fn ended_badly(report: &Report, last: VecDeque<String>) -> Error {
-    let error = match report {
+/// How a command ended that should have ended well. What it said is an event, and shown by whoever shows the run.
+pub fn ended_badly(report: &Report) -> Error {
+    match report {
         Report::Exited(code) => Error::failed(format!("exit status {code}")),
         Report::Signalled(9) => {
             Error::failed("killed by signal 9").hint("the kernel may have run out of memory: `dmesg` says so")
@@ -300,10 +291,6 @@ pub fn ended_badly(report: &Report, last: VecDeque<String>) -> Error {
             }
         }
         Report::Done { .. } | Report::Failure(_) => Error::failed("the helper gave an answer to another question"),
-    };
-    match Vec::from(last) {
-        lines if lines.is_empty() => error,
-        lines => error.cause(format!("its last output was\n{}", lines.join("\n"))),
     }
 }
 
