@@ -258,7 +258,11 @@ impl<'a> Planner<'a> {
 
     /// Digests of the context files of every step, by stage index and position; a source that selects nothing is a
     /// problem with a place.
-    fn contents(&self, spec: &Spec, stages: &[LoweredStage]) -> Result<BTreeMap<(usize, usize), Content>, Diagnostics> {
+    pub fn contents(
+        &self,
+        spec: &Spec,
+        stages: &[LoweredStage],
+    ) -> Result<BTreeMap<(usize, usize), Content>, Diagnostics> {
         let mut found = BTreeMap::new();
         let mut problems = Diagnostics::default();
         for stage in stages {
@@ -276,7 +280,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The context files of one step, as `graph::key` wants them.
-    pub fn content(&self, spec: &Spec, step: &Step) -> Result<Content, Diagnostic> {
+    fn content(&self, spec: &Spec, step: &Step) -> Result<Content, Diagnostic> {
         let mut content = Content::new();
         for (pattern, excludes) in context_patterns(step) {
             match self.digest(spec, pattern, excludes) {

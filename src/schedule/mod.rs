@@ -135,14 +135,13 @@ impl Run<'_> {
     fn turn(&self, id: NodeId, shared: &Shared) -> Result<(Planned, Arc<Built>)> {
         let graph = self.planner.graph;
         let node = graph.node(id);
+        let wrong = |found| Error::from_diagnostics(format!("cannot build {}", node.name), found);
         let planned = {
             let known = |other: NodeId| match shared.built(other) {
                 Some(built) => Known::Built(built),
                 None => Known::Nothing,
             };
-            self.planner
-                .node(id, &known)
-                .map_err(|found| Error::from_diagnostics(format!("cannot build {}", node.name), found))?
+            self.planner.node(id, &known).map_err(wrong)?
         };
         if let Some(built) = &planned.built {
             return Ok((planned.clone(), built.clone()));
@@ -171,19 +170,7 @@ impl Run<'_> {
                         bases.insert(edge.reference.clone(), built);
                     }
                 }
-                let contents = |step: &_| self.planner.content(spec, step);
-                let mut content = BTreeMap::new();
-                for stage in &planned.stages {
-                    for (position, step) in stage.steps.iter().enumerate() {
-                        let found = contents(step).map_err(|d| {
-                            Error::from_diagnostics(
-                                format!("cannot build {}", node.name),
-                                crate::diag::Diagnostics(vec![d]),
-                            )
-                        })?;
-                        content.insert((stage.index, position), found);
-                    }
-                }
+                let content = self.planner.contents(spec, &planned.stages).map_err(wrong)?;
                 self.engine.build(
                     &BuildJob {
                         key,
