@@ -29,7 +29,7 @@ use crate::image::config::Platform;
 use crate::image::digest::{Key, KeyHasher};
 
 /// Raised whenever the same inputs would give other bytes than before.
-const SCHEMA: &str = "kollage 1";
+const SCHEMA: &str = "kollage 2";
 
 /// Digests of the context files that one step reads, by the pattern that selects them.
 pub type Content = BTreeMap<String, Key>;
@@ -123,6 +123,11 @@ pub struct NodeInputs<'a> {
 pub fn node_fingerprint(stages: &[LoweredStage], inputs: &NodeInputs<'_>) -> Fingerprint {
     let mut print = Fingerprint::default();
     let mut seen = BTreeMap::new();
+    // Counted among those that are needed: what else the Dockerfile has is no input.
+    let place = |index: usize| {
+        let position = stages.iter().position(|stage| stage.index == index)?;
+        Some(KeyHasher::new(SCHEMA).part("stage", position.to_string()).finish())
+    };
     for stage in stages {
         match &stage.base {
             StageBase::Image(reference) => {
@@ -135,7 +140,7 @@ pub fn node_fingerprint(stages: &[LoweredStage], inputs: &NodeInputs<'_>) -> Fin
                 }
             }
             StageBase::Stage(index) => print.add("stage", format!("base of stage {}", stage.index), |h| {
-                h.part("stage", index.to_string());
+                optional(h, "stage", place(*index).map(|k| k.to_string()));
             }),
             StageBase::Scratch => {}
         }
@@ -151,7 +156,8 @@ pub fn node_fingerprint(stages: &[LoweredStage], inputs: &NodeInputs<'_>) -> Fin
                     canonical(h, &step.action, &Content::new(), &|from| match from {
                         From::Image(name) => inputs.bases.get(name).map(|(_, key)| key.clone()),
                         // The steps of the stage stand in this fingerprint themselves.
-                        From::Stage(_) | From::Context => None,
+                        From::Stage(index) => place(*index),
+                        From::Context => None,
                     })
                 });
             }
@@ -318,8 +324,8 @@ fn canonical_copy(hasher: &mut KeyHasher, copy: &Copy, elsewhere: &FromKey<'_>) 
 fn canonical_from(hasher: &mut KeyHasher, from: &From, elsewhere: &FromKey<'_>) {
     match from {
         From::Context => hasher.part("from", "context"),
-        From::Stage(index) => hasher.part("from stage", index.to_string()),
-        // Its name is no input: what is in it is.
+        // Its name and number are no input: what is in it is.
+        From::Stage(_) => hasher.part("from", "stage"),
         From::Image(_) => hasher.part("from", "image"),
     };
     optional(hasher, "tree", elsewhere(from).map(|k| k.to_string()));

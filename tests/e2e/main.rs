@@ -10,5 +10,6 @@ mod bad_input;
 mod build;
 mod demo;
 mod registry;
+mod reuse;
 mod sandbox;
 mod support;
