@@ -4,7 +4,7 @@ PROFILE ?= demo
 OUTPUT  ?= build/$(PROFILE)
 KOLLAGE := target/release/kollage
 
-.PHONY: demo test build lint unit clean
+.PHONY: demo test build lint unit fuzz clean
 
 ## Build Kollage and with it the profile `demo`, show the result and what to do next.
 demo:
@@ -29,6 +29,10 @@ lint:
 
 unit:
 	tools/test
+
+## Fuzzes every target for a minute each (`FUZZ_SECONDS=1200` for longer); finds are in fuzz/artifacts.
+fuzz:
+	tools/fuzz $(or $(FUZZ_SECONDS),60)
 
 clean:
 	cargo clean

@@ -81,6 +81,17 @@ fn outer(main: &Wire) -> Result<Report> {
     }
 }
 
+/// What ADD does with a local archive, without an overlay, for what tests that alone: unpacks it at `dest` below `root`.
+/// False when the file is no archive.
+pub fn unpack_archive(archive: &Path, root: &Path, dest: &Path) -> Result<bool> {
+    let cannot = |path: &Path| format!("cannot open `{}`", path.display());
+    let file = std::fs::File::open(archive).unusable(|| cannot(archive))?;
+    let Some(file) = unpack::open(&file.into()).unusable(|| cannot(archive))? else { return Ok(false) };
+    let root = inroot::Root::open(root).unusable(|| cannot(root))?;
+    unpack::unpack(file, &root, dest, None)?;
+    Ok(true)
+}
+
 /// Mounts an overlay and writes to it, in namespaces of all kinds.
 fn probe(spec: &spec::RootSpec) -> Result<Report> {
     use rustix::thread::UnshareFlags;
