@@ -103,17 +103,15 @@ impl EmbeddedEngine {
     /// Directories of layers as an overlay takes them: each once, for a layer that comes again higher up says
     /// everything again; and none that is empty.
     fn lower(&self, diff_ids: &[Digest]) -> Result<Vec<RawPath>> {
-        let mut out = Vec::with_capacity(diff_ids.len());
-        for (position, id) in diff_ids.iter().enumerate() {
-            if diff_ids[position + 1..].contains(id) {
-                continue;
-            }
-            let layer = self.store.layer(id).ok_or_else(|| {
-                Error::unusable(format!("layer {} is no longer in the store", id.short()))
-                    .hint("it was removed while it was in use; run the command again")
-            })?;
-            if layer.entries > 0 {
-                out.push(RawPath(self.store.layer_fs(id)));
+        let layers = self.store.layers(diff_ids).ok_or_else(|| {
+            let missing = diff_ids.iter().find(|id| self.store.layer(id).is_none()).or(diff_ids.last());
+            Error::unusable(format!("layer {} is no longer in the store", missing.map_or("", |id| id.short())))
+                .hint("it was removed while it was in use; run the command again")
+        })?;
+        let mut out = Vec::with_capacity(layers.len());
+        for (position, (layer, fs)) in layers.iter().enumerate() {
+            if layer.entries > 0 && !layers[position + 1..].iter().any(|(_, later)| later == fs) {
+                out.push(RawPath(fs.clone()));
             }
         }
         Ok(out)
@@ -131,7 +129,7 @@ impl Engine for EmbeddedEngine {
 
     fn recall(&self, key: &Key) -> Result<Option<Built>> {
         let built: Option<Built> = self.store.result(key);
-        Ok(built.filter(|b| b.config.rootfs.diff_ids.iter().all(|id| self.store.layer(id).is_some())))
+        Ok(built.filter(|b| self.store.layers(&b.config.rootfs.diff_ids).is_some()))
     }
 
     fn named(&self, name: &str) -> Result<Option<Built>> {
@@ -139,11 +137,8 @@ impl Engine for EmbeddedEngine {
         let tagged = if last.contains([':', '@']) { name.to_owned() } else { format!("{name}:latest") };
         let Some(found) = self.store.get_ref(&tagged) else { return Ok(None) };
         let config = self.store.image_config(&self.store.manifest(&found.manifest)?.config.digest)?;
-        let mut size = 0;
-        for id in &config.rootfs.diff_ids {
-            let Some(layer) = self.store.layer(id) else { return Ok(None) };
-            size += layer.size;
-        }
+        let Some(layers) = self.store.layers(&config.rootfs.diff_ids) else { return Ok(None) };
+        let size = layers.iter().map(|(layer, _)| layer.size).sum();
         Ok(Some(Built { key: config.result_id(), config, size }))
     }
 

@@ -115,8 +115,8 @@ pub(super) fn read(
     let mut size = 0;
     for (i, (name, diff_id)) in item.layers.iter().zip(diff_ids).enumerate() {
         cancel.check()?;
-        let layer = match store.layer(diff_id) {
-            Some(layer) => layer,
+        let layer = match store.layer_over(diff_id, &diff_ids[..i]) {
+            Some((layer, _)) => layer,
             None => {
                 let mut tar = Cancellable { inner: files.open_file(name)?.0, cancel };
                 store.unpack_layer(&mut tar, &diff_ids[..i], Some(diff_id), cancel)?

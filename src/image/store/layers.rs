@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::{Codec, Layer, Store, WorkDir, records};
 use crate::error::{Context as _, Error, Result};
 use crate::event::Cancel;
-use crate::image::digest::Digest;
+use crate::image::config::chain_id;
+use crate::image::digest::{Digest, Key};
 use crate::image::layer::compress::Encoder;
 use crate::image::layer::decompress::{self, Compression};
 use crate::image::layer::diff::{Diff, write_layer};
@@ -30,7 +31,13 @@ pub(super) struct LayerRecord {
     /// The blob that has the layer's own tar, when the directory doesn't give it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) source: Option<Descriptor>,
+    /// The chain id of the layers that it was unpacked over, where the directory has something from them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) over: Option<Key>,
 }
+
+/// In a layer's directory: what a layer that borrows from those below it is over others than the first ones.
+const OVER: &str = "over";
 
 /// The read side of a layer's tar: what passes is also written to the blob that is kept.
 struct Tee<R, W> {
@@ -79,9 +86,37 @@ impl Store {
         self.layer_record(diff_id).map(|r| r.layer)
     }
 
-    /// The `fs` directory of a layer: an overlayfs lower directory.
+    /// The directory of a layer as it was over the layers that it came with first.
     pub fn layer_fs(&self, diff_id: &Digest) -> PathBuf {
         self.layer_dir(diff_id).join("fs")
+    }
+
+    /// A layer where it lies over others, and its overlayfs lower directory. Nearly every layer is the same over all.
+    pub fn layer_over(&self, diff_id: &Digest, below: &[Digest]) -> Option<(Layer, PathBuf)> {
+        let record = self.layer_record(diff_id)?;
+        let Some(over) = record.over else { return Some((record.layer, self.layer_fs(diff_id))) };
+        let wanted = chain_id(below);
+        if over == wanted {
+            return Some((record.layer, self.layer_fs(diff_id)));
+        }
+        let dir = self.variant_dir(diff_id, &wanted);
+        let record: LayerRecord = self.record(&dir.join("layer.json"))?;
+        (record.over == Some(wanted)).then(|| (record.layer, dir.join("fs")))
+    }
+
+    fn variant_dir(&self, diff_id: &Digest, over: &Key) -> PathBuf {
+        self.layer_dir(diff_id).join(OVER).join(super::file_name(over.as_str()))
+    }
+
+    /// Of a layer's directory: what it is over others than the first ones.
+    pub(super) fn variants(&self, layer_dir: &Path) -> Result<Vec<PathBuf>> {
+        let name = layer_dir.join(OVER);
+        if name.exists() { self.files(&name.to_string_lossy()) } else { Ok(Vec::new()) }
+    }
+
+    /// The layers of an image, the lowest first, each as it is over those before it; None when one is missing.
+    pub fn layers(&self, diff_ids: &[Digest]) -> Option<Vec<(Layer, PathBuf)>> {
+        diff_ids.iter().enumerate().map(|(i, diff_id)| self.layer_over(diff_id, &diff_ids[..i])).collect()
     }
 
     /// The merged view of layers, the lowest first.
@@ -89,7 +124,10 @@ impl Store {
         for diff_id in layers {
             self.require(diff_id)?;
         }
-        Ok(LayerStack::new(layers.iter().map(|d| self.layer_fs(d))))
+        let found = self.layers(layers).ok_or_else(|| {
+            Error::failed("the store has a layer only as it is over others than these").hint("import the image again")
+        })?;
+        Ok(LayerStack::new(found.into_iter().map(|(_, fs)| fs)))
     }
 
     fn require(&self, diff_id: &Digest) -> Result<LayerRecord> {
@@ -120,15 +158,15 @@ impl Store {
         std::fs::create_dir(&dir).os(&dir, || format!("cannot make {}", dir.display()))?;
         std::fs::rename(upper, dir.join("fs"))
             .os(upper, || format!("cannot move {} into the store", upper.display()))?;
-        self.publish(&work, &dir, LayerRecord { layer, tree: diff_id, source: None })
+        self.publish(&work, &dir, LayerRecord { layer, tree: diff_id, source: None, over: None })
     }
 
     /// Moves a layer's directory into place. When another builder was faster, its layer is as good.
     fn publish(&self, work: &WorkDir, dir: &Path, record: LayerRecord) -> Result<Layer> {
-        let target = self.layer_dir(&record.layer.diff_id);
+        let mut target = self.layer_dir(&record.layer.diff_id);
         let json = dir.join("layer.json");
         std::fs::write(&json, self.envelope(&record)?).os(&json, || format!("cannot write {}", json.display()))?;
-        let cannot = || format!("cannot move a layer to {}", target.display());
+        let cannot = |target: &Path| format!("cannot move a layer to {}", target.display());
         for attempt in 0..8 {
             match rustix::fs::renameat_with(CWD, dir, CWD, &target, RenameFlags::NOREPLACE) {
                 Ok(()) => {
@@ -136,19 +174,26 @@ impl Store {
                     return Ok(record.layer);
                 }
                 Err(Errno::EXIST | Errno::NOTEMPTY) => {}
-                Err(e) => return Err(e).os(&target, cannot),
+                Err(e) => return Err(e).os(&target, || cannot(&target)),
             }
-            if let Some(layer) = self.layer(&record.layer.diff_id) {
-                return Ok(layer);
+            if let Some(there) = self.record::<LayerRecord>(&target.join("layer.json")) {
+                let Some(over) = record.over.as_ref().filter(|_| there.over != record.over) else {
+                    return Ok(there.layer);
+                };
+                // The same tar over other layers.
+                target = self.variant_dir(&record.layer.diff_id, over);
+                let parent = target.parent().unwrap_or(&target);
+                std::fs::create_dir_all(parent).os(parent, || format!("cannot make {}", parent.display()))?;
+                continue;
             }
             // What is there was not on disk when the machine stopped: it goes away with the work directory.
             match std::fs::rename(&target, work.path().join(format!("stale-{attempt}"))) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(e).os(&target, cannot),
+                Err(e) => return Err(e).os(&target, || cannot(&target)),
             }
         }
-        Err(Error::failed(cannot()).cause("something else is always there"))
+        Err(Error::failed(cannot(&target)).cause("something else is always there"))
     }
 
     /// Unpacks a layer tar (any compression, told by content) as a layer of its own over `below`. `expected` is
@@ -168,7 +213,7 @@ impl Store {
             Some(diff_id) => Some(self.lock_named(&format!("layer-{}", diff_id.hex()), Some(cancel))?),
             None => None,
         };
-        if let Some(layer) = expected.and_then(|d| self.layer(d)) {
+        if let Some((layer, _)) = expected.and_then(|d| self.layer_over(d, below)) {
             return Ok(layer);
         }
         let (work, dir, fs) = self.new_layer(&stack)?;
@@ -199,7 +244,7 @@ impl Store {
         // A plain tar that the directory gives again needs no copy.
         let keep = tree != unpacked.diff_id || matches!(kind, Compression::Gzip | Compression::Zstd);
         let blob = if keep { Some(self.finish_blob(blob, codec)?) } else { None };
-        self.publish_unpacked(&work, &dir, unpacked, tree, blob)
+        self.publish_unpacked(&work, &dir, below, unpacked, tree, blob)
     }
 
     /// As `unpack_layer`, from a blob that is in the store already and is the layer's compressed form from then on.
@@ -215,7 +260,7 @@ impl Store {
             Some(diff_id) => Some(self.lock_named(&format!("layer-{}", diff_id.hex()), Some(cancel))?),
             None => None,
         };
-        if let Some(layer) = expected.and_then(|d| self.layer(d)) {
+        if let Some((layer, _)) = expected.and_then(|d| self.layer_over(d, below)) {
             self.remember_blob(&layer.diff_id, blob)?;
             return Ok(layer);
         }
@@ -224,7 +269,7 @@ impl Store {
         let mut file = std::fs::File::open(&path).os(&path, || format!("cannot read the blob {}", blob.digest))?;
         let unpacked = unpack_layer(&mut file, &fs, &stack, expected, &self.inner.limits, cancel)?;
         let tree = self.tree(&fs, Some(cancel))?;
-        self.publish_unpacked(&work, &dir, unpacked, tree, Some(blob.clone()))
+        self.publish_unpacked(&work, &dir, below, unpacked, tree, Some(blob.clone()))
     }
 
     /// A tar of a whole root file system, from elsewhere, as a layer of Kollage's own form: sorted, times clamped,
@@ -263,13 +308,16 @@ impl Store {
         &self,
         work: &WorkDir,
         dir: &Path,
+        below: &[Digest],
         unpacked: Unpacked,
         tree: Digest,
         blob: Option<Descriptor>,
     ) -> Result<Layer> {
-        let Unpacked { diff_id, size, entries, .. } = unpacked;
+        let Unpacked { diff_id, size, entries, borrows, .. } = unpacked;
         let source = if tree == diff_id { None } else { blob.clone() };
-        let layer = self.publish(work, dir, LayerRecord { layer: Layer { diff_id, size, entries }, tree, source })?;
+        let over = borrows.then(|| chain_id(below));
+        let layer = Layer { diff_id, size, entries };
+        let layer = self.publish(work, dir, LayerRecord { layer, tree, source, over })?;
         if let Some(blob) = blob {
             self.remember_blob(&layer.diff_id, &blob)?;
         }

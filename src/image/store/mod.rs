@@ -8,6 +8,7 @@
 //! blobs/sha256/<hex>          configs, manifests, compressed layers
 //! layers/<diff id hex>/fs     the layer as overlayfs wants it (whiteouts are 0:0 devices, opaque directories marked)
 //! layers/<diff id hex>/layer.json
+//! layers/<diff id hex>/over/<chain id>/   the same over other layers, where it depends on what is below it
 //! layers/<diff id hex>/<codec>.json   which blob is its compressed form
 //! steps/<key>.json            step key to the layer it made
 //! results/<key>.json          node key to image

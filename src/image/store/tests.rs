@@ -92,6 +92,67 @@ fn image(store: &Store, name: &str, layers: &[&Layer]) -> Digest {
     manifest
 }
 
+/// A tar without an entry for `d`, and with a second name for a file that it doesn't have.
+fn incomplete() -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(3);
+    header.set_mode(0o644);
+    builder.append_data(&mut header, "d/new", &b"new"[..]).unwrap();
+    header.set_size(0);
+    header.set_entry_type(tar::EntryType::Link);
+    builder.append_link(&mut header, "second", "first").unwrap();
+    builder.into_inner().unwrap()
+}
+
+#[test]
+fn a_layer_that_borrows_from_below_borrows_from_what_is_below() {
+    if !root() {
+        return;
+    }
+    let (_dir, store) = store();
+    let parents = [(0o700, "one"), (0o755, "two")].map(|(mode, text)| {
+        let work = store.work_dir().unwrap();
+        let upper = upper(&work, &[("d/old", "old"), ("first", text)]);
+        rustix::fs::chmodat(CWD, upper.join("d"), rustix::fs::Mode::from_raw_mode(mode), AtFlags::empty()).unwrap();
+        store.commit_upper(&upper, &[], None).unwrap()
+    });
+    let tar = incomplete();
+    let diff_id = Digest::of(&tar);
+    let mut layers = Vec::new();
+    for parent in &parents {
+        let below = [parent.diff_id.clone()];
+        assert_eq!(store.layer_over(&diff_id, &below), None);
+        layers.push(store.unpack_layer(&mut tar.as_slice(), &below, Some(&diff_id), &cancel()).unwrap());
+        // Again, and nothing is unpacked.
+        store.unpack_layer(&mut &b""[..], &below, Some(&diff_id), &cancel()).unwrap();
+    }
+    assert_eq!(layers[0], layers[1]);
+    assert!(store.layers(&[parents[0].diff_id.clone(), parents[1].diff_id.clone(), diff_id.clone()]).is_none());
+    for (parent, (mode, text)) in parents.iter().zip([(0o700, "one"), (0o755, "two")]) {
+        let stack = store.stack(&[parent.diff_id.clone(), diff_id.clone()]).unwrap();
+        let found = stack.lookup(Path::new("d")).unwrap().unwrap();
+        assert_eq!(found.stat.st_mode & 0o7777, mode);
+        let found = stack.lookup(Path::new("second")).unwrap().unwrap();
+        assert_eq!(std::fs::read_to_string(found.path).unwrap(), text);
+    }
+    assert_eq!(tar_of(&store, &diff_id), tar);
+    assert_eq!(store.verify(false, &cancel()).unwrap(), []);
+
+    // What is damaged over one is made again, and the other stays.
+    let (_, fs) = store.layer_over(&diff_id, &[parents[1].diff_id.clone()]).unwrap();
+    std::fs::write(fs.join("second"), "damaged").unwrap();
+    assert_eq!(store.verify(true, &cancel()).unwrap().len(), 1);
+    assert!(store.layer_over(&diff_id, &[parents[0].diff_id.clone()]).is_some());
+    let below = [parents[1].diff_id.clone()];
+    assert_eq!(store.layer_over(&diff_id, &below), None);
+    store.unpack_layer(&mut tar.as_slice(), &below, Some(&diff_id), &cancel()).unwrap();
+    assert!(store.layer_over(&diff_id, &below).is_some());
+    // Both go together.
+    store.prune(&PruneOptions { all: true, ..PruneOptions::default() }, &cancel()).unwrap();
+    assert_eq!(store.layer(&diff_id), None);
+}
+
 #[test]
 fn an_upper_directory_becomes_a_layer_once() {
     let (_dir, store) = store();

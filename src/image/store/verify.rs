@@ -122,29 +122,18 @@ impl Store {
             return Ok(vec![stray(path, "layers")]);
         };
         let what = format!("layer {diff_id}");
-        let Some(envelope) = records::parse::<LayerRecord>(&path.join("layer.json")) else {
-            return Ok(vec![finding(Damage::Unreadable, &what, "its layer.json is missing or makes no sense", path)]);
+        let record = match self.verify_files(path, &diff_id, &what, cancel)? {
+            Ok(record) => record,
+            Err(finding) => return Ok(vec![finding]),
         };
-        if !envelope.holds(&self.inner.boot) {
-            return Ok(vec![unfinished(&what, path)]);
-        }
-        let record = envelope.record;
-        if record.layer.diff_id != diff_id {
-            let problem = format!("its layer.json speaks of {}", record.layer.diff_id);
-            return Ok(vec![finding(Damage::Changed, &what, problem, path)]);
-        }
-        match self.tree(&path.join("fs"), Some(cancel)) {
-            Ok(tree) if tree == record.tree => {}
-            Ok(_) => {
-                return Ok(vec![finding(Damage::Changed, &what, "its files are not those it was made of", path)]);
-            }
-            Err(e) if e.kind() == crate::error::Kind::Interrupted => return Err(e),
-            Err(e) => return Ok(vec![finding(Damage::Unreadable, &what, e.to_string(), path)]),
-        }
         let mut found = Vec::new();
         if let Some(source) = record.source.filter(|s| !self.has_blob(&s.digest)) {
             let problem = format!("the blob {} with its tar is missing", source.digest);
             found.push(finding(Damage::Dangling, &what, problem, path));
+        }
+        for variant in self.variants(path)? {
+            let what = format!("{what} over other layers");
+            found.extend(self.verify_files(&variant, &diff_id, &what, cancel)?.err());
         }
         for codec in [Codec::Gzip, Codec::Zstd, Codec::None] {
             let path = self.codec_path(&diff_id, codec);
@@ -163,6 +152,33 @@ impl Store {
             }
         }
         Ok(found)
+    }
+
+    /// The record of a layer's directory, or what is wrong with either.
+    fn verify_files(
+        &self,
+        path: &Path,
+        diff_id: &Digest,
+        what: &str,
+        cancel: &Cancel,
+    ) -> Result<std::result::Result<LayerRecord, Finding>> {
+        let wrong = |damage, problem: String| Ok(Err(finding(damage, what, problem, path)));
+        let Some(envelope) = records::parse::<LayerRecord>(&path.join("layer.json")) else {
+            return wrong(Damage::Unreadable, "its layer.json is missing or makes no sense".into());
+        };
+        if !envelope.holds(&self.inner.boot) {
+            return Ok(Err(unfinished(what, path)));
+        }
+        let record = envelope.record;
+        if record.layer.diff_id != *diff_id {
+            return wrong(Damage::Changed, format!("its layer.json speaks of {}", record.layer.diff_id));
+        }
+        match self.tree(&path.join("fs"), Some(cancel)) {
+            Ok(tree) if tree == record.tree => Ok(Ok(record)),
+            Ok(_) => wrong(Damage::Changed, "its files are not those it was made of".into()),
+            Err(e) if e.kind() == crate::error::Kind::Interrupted => Err(e),
+            Err(e) => wrong(Damage::Unreadable, e.to_string()),
+        }
     }
 
     fn verify_blob(&self, path: &Path, cancel: &Cancel) -> Result<Vec<Finding>> {

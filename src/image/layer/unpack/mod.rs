@@ -36,6 +36,9 @@ pub struct Unpacked {
     pub size: u64,
     pub entries: u64,
     pub compression: decompress::Compression,
+    /// Whether the tar leaves something to the layers below: the looks of parent directories that it has no entries
+    /// for, what a hard link names, what an opaque root hides. Over other layers it unpacks to something else then.
+    pub borrows: bool,
 }
 
 /// Unpacks a layer (any compression) into `into`, an empty directory. `below` is what lies under it: parents that the
@@ -79,6 +82,7 @@ fn run(
         dirs: BTreeMap::new(),
         opaque: BTreeSet::new(),
         last_parent: None,
+        borrows: false,
         entries: 0,
         total: 0,
         buffer: vec![0; 256 * 1024],
@@ -93,7 +97,7 @@ fn run(
         unpacker.entry(&entry, &mut reader)?;
     }
     unpacker.finish()?;
-    let entries = unpacker.entries;
+    let (entries, borrows) = (unpacker.entries, unpacker.borrows);
     // What follows the archive's end belongs to the digest too.
     let mut hash = reader.into_inner();
     let mut rest = [0u8; 64 * 1024];
@@ -111,7 +115,7 @@ fn run(
         return Err(Error::failed("the layer is not the one that was asked for")
             .cause(format!("its digest is {diff_id}, and not {expected}")));
     }
-    Ok(Unpacked { diff_id, size, entries, compression })
+    Ok(Unpacked { diff_id, size, entries, compression, borrows })
 }
 
 struct Unpacker<'a> {
@@ -126,6 +130,7 @@ struct Unpacker<'a> {
     /// Directories in which nothing of the layers below shows.
     opaque: BTreeSet<Vec<u8>>,
     last_parent: Option<(Vec<u8>, Rc<OwnedFd>)>,
+    borrows: bool,
     entries: u64,
     total: u64,
     buffer: Vec<u8>,
@@ -295,11 +300,13 @@ impl Unpacker<'_> {
     }
 
     /// What the layers below show at this path, unless this layer hides it with an opaque directory.
-    fn visible_below(&self, path: &[u8]) -> Result<Option<Found>> {
+    fn visible_below(&mut self, path: &[u8]) -> Result<Option<Found>> {
         let hidden = path.iter().enumerate().any(|(i, b)| *b == b'/' && self.opaque.contains(&path[..i]));
         if hidden || self.opaque.contains(&b""[..]) {
             return Ok(None);
         }
+        // That there is nothing is an answer too.
+        self.borrows = true;
         self.below.lookup(Path::new(sys::os(path)))
     }
 
@@ -316,6 +323,7 @@ impl Unpacker<'_> {
         }
         let Some((last, above)) = parents.split_last().filter(|_| name == OPAQUE_MARKER) else {
             if name == OPAQUE_MARKER {
+                self.borrows = true;
                 self.opaque.insert(Vec::new());
                 return Ok(());
             }
