@@ -20,11 +20,15 @@ const DEFAULT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::AUDIT_WRITE);
 
+/// What a step can have at most.
+pub fn wanted(insecure: bool) -> io::Result<CapabilitySet> {
+    let permitted = rustix::thread::capabilities(None)?.permitted;
+    Ok(if insecure { permitted } else { DEFAULT.intersection(permitted) })
+}
+
 /// Shrinks the bounding set: nothing that is executed from here on, set-user-ID programs included, gets more. Needs
 /// CAP_SETPCAP, thus comes before the change of the user.
-pub fn limit(insecure: bool) -> io::Result<CapabilitySet> {
-    let permitted = rustix::thread::capabilities(None)?.permitted;
-    let wanted = if insecure { permitted } else { DEFAULT.intersection(permitted) };
+pub fn limit(wanted: CapabilitySet) -> io::Result<()> {
     for bit in 0..u64::BITS {
         let capability = CapabilitySet::from_bits_retain(1 << bit);
         if wanted.contains(capability) {
@@ -38,7 +42,7 @@ pub fn limit(insecure: bool) -> io::Result<CapabilitySet> {
             Err(e) => return Err(e.into()),
         }
     }
-    Ok(wanted)
+    Ok(())
 }
 
 /// After the change of the user: root keeps what `limit` left, anybody else has nothing, nobody inherits.

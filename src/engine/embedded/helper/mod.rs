@@ -28,8 +28,10 @@ pub(super) mod mode;
 mod monitor;
 pub(super) mod mounts;
 pub(super) mod overlay;
+mod seccomp;
 pub(super) mod spec;
 mod step;
+mod syscall;
 mod tree;
 mod unpack;
 mod users;
@@ -92,7 +94,7 @@ pub fn unpack_archive(archive: &Path, root: &Path, dest: &Path) -> Result<bool> 
     Ok(true)
 }
 
-/// Mounts an overlay and writes to it, in namespaces of all kinds.
+/// Mounts an overlay and writes to it, in namespaces of all kinds; filters system calls.
 fn probe(spec: &spec::RootSpec) -> Result<Report> {
     use rustix::thread::UnshareFlags;
     isolate::enter(UnshareFlags::NEWPID | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWNET)?;
@@ -104,5 +106,6 @@ fn probe(spec: &spec::RootSpec) -> Result<Report> {
     if !Path::new(&upper).exists() {
         return Err(Error::unusable("what is written to an overlay does not arrive in its upper directory"));
     }
+    seccomp::install(caps::wanted(false).unusable(|| "cannot read the capabilities of a process".into())?)?;
     Ok(Report::Done { changed: true })
 }

@@ -1,5 +1,5 @@
 //! The innermost helper, which becomes the step: mounts /proc, makes the step's root the root, gives up everything
-//! that a step must not have, and executes the command. Seccomp filters are the subject of a later issue.
+//! that a step must not have, and executes the command.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,13 +13,13 @@ use std::process::Command as Process;
 
 use rustix::fs::Mode;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use rustix::thread::{Gid, Uid};
+use rustix::thread::{CapabilitySet, Gid, Uid};
 
 use super::inroot::Root;
 use super::spec::{Inner, ProcessSpec, Report, ToolSpec};
 use super::users::{Accounts, Identity};
 use super::wire::Wire;
-use super::{caps, isolate};
+use super::{caps, isolate, seccomp, syscall};
 use crate::error::{Context as _, Error, Result};
 
 /// Says more about the host than a step should know, or lets it do more; Docker hides these too.
@@ -83,7 +83,12 @@ fn become_step(spec: &ProcessSpec, root: &Path, stdin: Option<OwnedFd>) -> Resul
     rustix::process::chdir(spec.cwd.as_str())
         .map_err(|e| Error::failed(format!("cannot change to the working directory `{}`", spec.cwd)).cause(e))?;
     standard_streams(stdin, &identity).unusable(|| "cannot prepare the standard streams".into())?;
-    become_user(&identity, spec.insecure).unusable(|| format!("cannot become user {}", identity.uid))?;
+    let capabilities = caps::wanted(spec.insecure).unusable(|| "cannot read the capabilities of a process".into())?;
+    own_keyring().unusable(|| "cannot give a step a session keyring of its own".into())?;
+    if !spec.insecure {
+        seccomp::install(capabilities)?;
+    }
+    become_user(&identity, capabilities).unusable(|| format!("cannot become user {}", identity.uid))?;
     execute(spec, &identity)
 }
 
@@ -136,14 +141,24 @@ fn standard_streams(stdin: Option<OwnedFd>, identity: &Identity) -> io::Result<(
     Ok(())
 }
 
-fn become_user(identity: &Identity, insecure: bool) -> io::Result<()> {
-    let kept = caps::limit(insecure)?;
+/// The caller's would be inherited, and with it whatever keys it has. A kernel without keys, or a container around us
+/// that refuses everything about them, refuses it to the step as well.
+fn own_keyring() -> io::Result<()> {
+    use rustix::io::Errno;
+    match syscall::new_session_keyring() {
+        Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::NOSYS | Errno::PERM)) => Ok(()),
+        result => result,
+    }
+}
+
+fn become_user(identity: &Identity, capabilities: CapabilitySet) -> io::Result<()> {
+    caps::limit(capabilities)?;
     let groups: Vec<Gid> = identity.groups.iter().map(|g| Gid::from_raw(*g)).collect();
     let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
     rustix::thread::set_thread_groups(&groups)?;
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;
     rustix::thread::set_thread_res_uid(uid, uid, uid)?;
-    caps::settle(kept, identity.uid == 0)
+    caps::settle(capabilities, identity.uid == 0)
 }
 
 fn execute(spec: &ProcessSpec, identity: &Identity) -> Result<Report> {
