@@ -5,6 +5,7 @@
 
 mod bootstrap;
 mod copy;
+mod isolation;
 mod lab;
 mod process;
 mod run;

@@ -51,6 +51,10 @@ pub fn main_if_called(args: impl IntoIterator<Item = OsString>) -> Option<ExitCo
         return None;
     }
     let role = args.next();
+    // A directory of the host's that the caller was started with would be a way out of any root.
+    if syscall::close_inherited().is_err() {
+        return Some(ExitCode::FAILURE);
+    }
     let wire = match Wire::from_stdin() {
         Ok(wire) => wire,
         // Somebody typed it in.

@@ -20,7 +20,8 @@ use crate::error::{Context as _, Error, Result};
 
 pub fn run(main: &Wire, spec: RunSpec, stdin: Option<OwnedFd>) -> Result<Report> {
     let network = if spec.no_network { UnshareFlags::NEWNET } else { UnshareFlags::empty() };
-    isolate::enter(UnshareFlags::NEWPID | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | network)?;
+    let own = UnshareFlags::NEWPID | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWCGROUP;
+    isolate::enter(own | network)?;
     if spec.no_network {
         isolate::loopback_up().unusable(|| "cannot bring up the loopback of a step without network".into())?;
     }

@@ -23,7 +23,7 @@ use super::{caps, isolate, seccomp, syscall};
 use crate::error::{Context as _, Error, Result};
 
 /// Says more about the host than a step should know, or lets it do more; Docker hides these too.
-const MASKED: [&str; 11] = [
+const MASKED: [&str; 12] = [
     "proc/acpi",
     "proc/asound",
     "proc/interrupts",
@@ -34,6 +34,7 @@ const MASKED: [&str; 11] = [
     "proc/timer_stats",
     "proc/sched_debug",
     "proc/scsi",
+    "sys/devices/virtual/powercap",
     "sys/firmware",
 ];
 const READ_ONLY: [&str; 5] = ["proc/bus", "proc/fs", "proc/irq", "proc/sys", "proc/sysrq-trigger"];

@@ -36,6 +36,24 @@ pub fn new_session_keyring() -> io::Result<()> {
     result(unsafe { libc::syscall(libc::SYS_keyctl, libc::KEYCTL_JOIN_SESSION_KEYRING, no_name) })
 }
 
+/// Closes everything but the standard streams. Only for the beginning of a process, when nobody in it has opened
+/// anything yet: what is open is what the caller was started with, and would be inherited all the way down.
+pub fn close_inherited() -> io::Result<()> {
+    // SAFETY: no descriptor belongs to anybody in this process.
+    if result(unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) }).is_ok() {
+        return Ok(());
+    }
+    // A container around us may not know that system call.
+    let names = std::fs::read_dir("/proc/self/fd")?.map(|entry| Ok(entry?.file_name()));
+    for name in names.collect::<io::Result<Vec<_>>>()? {
+        if let Some(number) = name.to_str().and_then(|n| n.parse().ok()).filter(|n| *n > 2) {
+            // SAFETY: as above; the directory that was read is closed already, and closing it again does no harm.
+            unsafe { libc::close(number) };
+        }
+    }
+    Ok(())
+}
+
 fn result(returned: libc::c_long) -> io::Result<()> {
     if returned == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
