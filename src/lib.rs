@@ -6,7 +6,7 @@
 //! - [`engine`]: what a plan is carried out with; [`image`]: layers, configurations, archives, the store;
 //!   [`registry`]: pull
 //! - [`report`]: events to what a person or a machine reads; [`cli`]: the command line
-//! - [`diag`], [`error`], [`event`]: what every room speaks
+//! - [`diag`], [`error`], [`event`], [`quantity`], [`suggest`]: what every room speaks
 //!
 //! The library never prints, never reads the environment and never exits; `cli` does.
 
@@ -20,6 +20,7 @@ pub mod error;
 pub mod event;
 pub mod graph;
 pub mod image;
+pub mod quantity;
 pub mod registry;
 pub mod report;
 pub mod schedule;

@@ -159,9 +159,8 @@ pub struct How {
     /// Stop everything at the first failure, not only what needs the failed image
     #[arg(long)]
     pub fail_fast: bool,
-    /// Run every step again
-    #[arg(long)]
-    pub no_cache: bool,
+    #[command(flatten)]
+    pub again: Again,
     /// Fetch or bootstrap base images again
     #[arg(long)]
     pub pull: bool,
@@ -171,6 +170,34 @@ pub struct How {
     /// Secret for RUN --mount=type=secret
     #[arg(long = "secret", value_name = "id=ID[,src=FILE|,env=NAME]")]
     pub secrets: Vec<String>,
+    #[command(flatten)]
+    pub surroundings: Surroundings,
+}
+
+/// Which steps are carried out again although the store has their results.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Again {
+    /// Run every step again, or those of some stages
+    #[arg(long, value_name = "STAGE[,STAGE]", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          value_delimiter = ',')]
+    pub no_cache: Vec<String>,
+    /// Run the steps of these stages again, as docker buildx has it
+    #[arg(long, value_name = "STAGE[,STAGE]", value_delimiter = ',')]
+    pub no_cache_filter: Vec<String>,
+}
+
+/// What RUN steps find around them, besides their files.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Surroundings {
+    /// Line in the /etc/hosts of RUN steps; `host-gateway` is this machine
+    #[arg(long = "add-host", value_name = "NAME=ADDRESS")]
+    pub hosts: Vec<String>,
+    /// Resource limit of RUN steps; -1 is none
+    #[arg(long = "ulimit", value_name = "NAME=SOFT[:HARD]")]
+    pub ulimits: Vec<String>,
+    /// Size of /dev/shm in RUN steps [default: 64m]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub shm_size: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -216,9 +243,10 @@ pub struct Plan {
     pub select: Select,
     #[command(flatten)]
     pub settings: Settings,
-    /// As if nothing could be reused
-    #[arg(long)]
-    pub no_cache: bool,
+    #[command(flatten)]
+    pub again: Again,
+    #[command(flatten)]
+    pub surroundings: Surroundings,
     /// As if base images had to be fetched again
     #[arg(long)]
     pub pull: bool,

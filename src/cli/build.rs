@@ -10,7 +10,9 @@ use crate::catalogue::Catalogue;
 use crate::cli::App;
 use crate::cli::args::{Build, How, OneDockerfile, Progress as ProgressArg, Select};
 use crate::cli::machine::{self, EngineFlags};
+use crate::cli::no_cache::no_cache;
 use crate::cli::secret::secrets;
+use crate::cli::surroundings::surroundings;
 use crate::cli::workspace::{self, Workspace, store_path, wrong_definitions};
 use crate::cli::{outcome, signals};
 use crate::context::{Context, HashTable};
@@ -50,8 +52,9 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     let settings = Settings {
         platform: target.inputs.platform.clone(),
         source_date_epoch: target.source_date_epoch,
-        no_cache: args.how.no_cache,
+        no_cache: no_cache(&args.how.again, &target.graph)?,
         refresh: args.how.pull,
+        surroundings: surroundings(&args.how.surroundings)?,
     };
     let planner = Planner::new(&target.graph, &settings, &table, &history);
     let planned = planner.plan().map_err(wrong_definitions)?;

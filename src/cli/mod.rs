@@ -20,6 +20,7 @@ mod graph;
 mod init;
 mod list;
 mod machine;
+mod no_cache;
 mod outcome;
 mod plan;
 mod render;
@@ -27,6 +28,7 @@ mod run;
 mod secret;
 mod signals;
 mod store;
+mod surroundings;
 mod workspace;
 
 /// What every command gets besides its own arguments.

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use crate::cli::App;
 use crate::cli::args::{Plan, TextOrJson};
 use crate::cli::machine::{self, EngineFlags};
+use crate::cli::no_cache::no_cache;
 use crate::cli::outcome;
+use crate::cli::surroundings::surroundings;
 use crate::cli::workspace::{Workspace, store_path, wrong_definitions};
 use crate::context::HashTable;
 use crate::error::Result;
@@ -28,8 +30,9 @@ pub fn run(app: &App, args: &Plan) -> Result<u8> {
     let settings = Settings {
         platform: workspace.inputs.platform.clone(),
         source_date_epoch: workspace.source_date_epoch,
-        no_cache: args.no_cache,
+        no_cache: no_cache(&args.again, &graph)?,
         refresh: args.pull,
+        surroundings: surroundings(&args.surroundings)?,
     };
     let planner = Planner::new(&graph, &settings, &table, &history);
     let planned = planner.plan().map_err(wrong_definitions)?;

@@ -5,6 +5,7 @@ use super::ast::MountFlag;
 use super::ast::Span;
 use super::expand::Expander;
 use super::words;
+use crate::quantity;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Type {
@@ -128,7 +129,7 @@ pub(super) fn spec(flag: &MountFlag, expand: &dyn Fn(&str) -> Result<String, Str
             "id" => spec.id = value,
             "env" if spec.kind == Type::Secret => spec.env = Some(value),
             "size" if spec.kind == Type::Tmpfs => {
-                let size = bytes(&value).ok_or_else(|| {
+                let size = quantity::bytes(&value).ok_or_else(|| {
                     (format!("`size={value}` is not a size"), Some("write it as `512m` or `2g`".to_owned()))
                 })?;
                 spec.size = Some(size);
@@ -201,25 +202,6 @@ fn boolean(value: &str) -> Option<bool> {
     }
 }
 
-/// `64m`, `1.5 GiB`, `100`: units are powers of 1024 whether there is an `i` or not.
-fn bytes(value: &str) -> Option<u64> {
-    let digits = value.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(value.len());
-    let number: f64 = value[..digits].parse().ok()?;
-    let unit = value[digits..].trim_start_matches(' ').to_ascii_lowercase();
-    let unit = unit.strip_suffix("ib").or_else(|| unit.strip_suffix('b')).unwrap_or(&unit);
-    let power = match unit {
-        "" => 0,
-        "k" => 1,
-        "m" => 2,
-        "g" => 3,
-        "t" => 4,
-        "p" => 5,
-        _ => return None,
-    };
-    let bytes = number * 1024f64.powi(power);
-    (bytes.is_finite() && bytes < 9e18).then_some(bytes as u64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,14 +245,5 @@ mod tests {
             assert_eq!(spec_of(value), Err(message.to_owned()), "{value}");
         }
         assert_eq!(parse("traget=/x", 0..1).unwrap_err().1.as_deref(), Some("did you mean `target`?"));
-    }
-
-    #[test]
-    fn sizes() {
-        assert_eq!(bytes("1.5GiB"), Some(3 << 29));
-        assert_eq!(bytes("2 kb"), Some(2048));
-        assert_eq!(bytes("7"), Some(7));
-        assert_eq!(bytes("m"), None);
-        assert_eq!(bytes("1x"), None);
     }
 }

@@ -1,6 +1,6 @@
 //! What carries a plan out. An engine knows no catalogue: it is handed typed jobs, one node at a time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,6 +16,9 @@ use crate::image::config::{ImageConfig, Platform};
 use crate::image::digest::{Digest, Key};
 
 pub mod embedded;
+pub mod surroundings;
+
+use surroundings::Surroundings;
 
 pub trait Engine: Send + Sync {
     fn name(&self) -> &'static str;
@@ -137,10 +140,30 @@ pub struct BuildJob {
     pub labels: BTreeMap<String, String>,
     /// Run in the finished image; a failure fails the node.
     pub checks: Vec<Check>,
-    /// No step is taken from the store (`--no-cache`); results are still written to it.
-    pub no_cache: bool,
+    pub no_cache: NoCache,
+    pub surroundings: Surroundings,
     /// Above this many layers of its own the node is an error: a plugin is one layer.
     pub max_layers: Option<usize>,
+}
+
+/// What is not taken from the store; its results are still written there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum NoCache {
+    #[default]
+    Nothing,
+    Everything,
+    /// Steps of the stages of these names, in lower case.
+    Stages(BTreeSet<String>),
+}
+
+impl NoCache {
+    pub fn covers(&self, stage: Option<&str>) -> bool {
+        match self {
+            NoCache::Nothing => false,
+            NoCache::Everything => true,
+            NoCache::Stages(names) => stage.is_some_and(|name| names.contains(&name.to_ascii_lowercase())),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

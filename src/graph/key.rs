@@ -8,6 +8,7 @@
 //! | instructions | all stages that the target needs | the step's own | after template, ARG and ENV expansion, without comments and layout |
 //! | environment of RUN | yes | yes | ENV, and the ARGs in scope that have a value |
 //! | configuration (ENV, LABEL, CMD, MAINTAINER, …) | yes | no | the stage's configuration at its end |
+//! | what the command line puts around RUN: hosts, limits, size of /dev/shm | yes | RUN | only where it isn't as always |
 //! | files of the context | yes | yes | names, kinds, permission bits, contents; no times; only what COPY, ADD and bind mounts select |
 //! | secrets, ssh | id and target | id and target | never a value |
 //! | cache mounts | id and options | id and options | never their content |
@@ -24,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::dockerfile::step::{Action, Copy, From, LoweredStage, Mount, MountKind, Run, Source, StageBase};
+use crate::engine::surroundings::Surroundings;
 use crate::engine::{BaseSource, Check};
 use crate::image::config::Platform;
 use crate::image::digest::{Key, KeyHasher};
@@ -46,6 +48,7 @@ pub fn step_key(
     action: &Action,
     content: &Content,
     elsewhere: &Elsewhere<'_>,
+    surroundings: &Surroundings,
     platform: &Platform,
     source_date_epoch: Option<i64>,
 ) -> Key {
@@ -57,6 +60,7 @@ pub fn step_key(
         From::Stage(index) => (elsewhere.stage)(*index),
         From::Image(name) => (elsewhere.image)(name),
     });
+    around(&mut hasher, action, surroundings);
     hasher.finish()
 }
 
@@ -112,6 +116,7 @@ impl Fingerprint {
 pub struct NodeInputs<'a> {
     pub platform: &'a Platform,
     pub source_date_epoch: Option<i64>,
+    pub surroundings: &'a Surroundings,
     pub labels: &'a BTreeMap<String, String>,
     pub checks: &'a [Check],
     /// Result ids of the images that the Dockerfile names, with what a person calls them.
@@ -158,7 +163,8 @@ pub fn node_fingerprint(stages: &[LoweredStage], inputs: &NodeInputs<'_>) -> Fin
                         // The steps of the stage stand in this fingerprint themselves.
                         From::Stage(index) => place(*index),
                         From::Context => None,
-                    })
+                    });
+                    around(h, &step.action, inputs.surroundings);
                 });
             }
         }
@@ -245,6 +251,12 @@ fn list(hasher: &mut KeyHasher, label: &str, values: &[impl AsRef<[u8]>]) {
     hasher.part(label, values.len().to_string());
     for value in values {
         hasher.part("", value);
+    }
+}
+
+fn around(hasher: &mut KeyHasher, action: &Action, surroundings: &Surroundings) {
+    if let Action::Run(_) = action {
+        surroundings.add_to(hasher);
     }
 }
 
@@ -353,7 +365,7 @@ mod tests {
     fn key_of(action: &Action, content: &Content, epoch: Option<i64>, chain: &str) -> Key {
         let nowhere = Elsewhere { stage: &|_| None, image: &|_| None };
         let chain = KeyHasher::new(chain).finish();
-        step_key(&chain, action, content, &nowhere, &Platform::host(), epoch)
+        step_key(&chain, action, content, &nowhere, &Surroundings::default(), &Platform::host(), epoch)
     }
 
     fn run_key(run: &Run) -> Key {
@@ -390,6 +402,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_put_around_a_run_step_counts_for_it_alone() {
+        use crate::engine::surroundings::{Resource, Ulimit};
+        let host = |name: &str, address: [u8; 4]| (name.to_owned(), std::net::IpAddr::from(address));
+        let limit = |soft, hard| Ulimit { resource: Resource::Nofile, soft, hard };
+        let all = [
+            Surroundings::default(),
+            Surroundings { hosts: vec![host("a", [1, 1, 1, 1])], ..Surroundings::default() },
+            Surroundings { hosts: vec![host("a", [1, 1, 1, 2])], ..Surroundings::default() },
+            Surroundings { hosts: vec![host("b", [1, 1, 1, 1])], ..Surroundings::default() },
+            Surroundings { ulimits: vec![limit(Some(5), Some(5))], ..Surroundings::default() },
+            Surroundings { ulimits: vec![limit(Some(5), None)], ..Surroundings::default() },
+            Surroundings { shm_size: Some(1 << 20), ..Surroundings::default() },
+        ];
+        let keys = |action: &Action| {
+            let nowhere = Elsewhere { stage: &|_| None, image: &|_| None };
+            let chain = KeyHasher::new("chain").finish();
+            let key =
+                |s: &Surroundings| step_key(&chain, action, &Content::new(), &nowhere, s, &Platform::host(), None);
+            all.iter().map(key).collect::<BTreeSet<_>>().len()
+        };
+        assert_eq!(keys(&Action::Run(run("true"))), all.len());
+        assert_eq!(keys(&Action::Workdir { path: "/x".into(), user: String::new() }), 1);
+    }
+
+    #[test]
     fn the_author_counts_although_it_stands_beside_the_configuration() {
         let key = |author: Option<&str>| {
             let config = ImageConfig { author: author.map(str::to_owned), ..ImageConfig::default() };
@@ -397,6 +434,7 @@ mod tests {
             let inputs = NodeInputs {
                 platform: &Platform::host(),
                 source_date_epoch: None,
+                surroundings: &Surroundings::default(),
                 labels: &BTreeMap::new(),
                 checks: &[],
                 bases: &BTreeMap::new(),

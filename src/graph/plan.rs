@@ -13,7 +13,8 @@ use crate::context::{HashTable, is_pattern};
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::dockerfile;
 use crate::dockerfile::step::{Action as StepAction, From, LoweredStage, MountKind, Source, Step};
-use crate::engine::{BaseSource, Built};
+use crate::engine::surroundings::Surroundings;
+use crate::engine::{BaseSource, Built, NoCache};
 use crate::graph::key::{Content, Fingerprint, NodeInputs, base_key, node_fingerprint};
 use crate::graph::node::{Graph, Node, NodeId, NodeKind, Spec};
 use crate::image::config::{ImageConfig, Platform};
@@ -24,10 +25,11 @@ use crate::image::digest::Key;
 pub struct Settings {
     pub platform: Platform,
     pub source_date_epoch: Option<i64>,
-    /// Build although the store has the result (`--no-cache`).
-    pub no_cache: bool,
+    /// What is built although the store has the result.
+    pub no_cache: NoCache,
     /// Ask for base images again (`--pull`).
     pub refresh: bool,
+    pub surroundings: Surroundings,
 }
 
 /// What earlier runs left behind: asked, never written, by the planner.
@@ -228,6 +230,7 @@ impl<'a> Planner<'a> {
             &NodeInputs {
                 platform: &self.settings.platform,
                 source_date_epoch: self.settings.source_date_epoch,
+                surroundings: &self.settings.surroundings,
                 labels: &spec.labels,
                 checks: &spec.checks,
                 bases: &results,
@@ -236,8 +239,12 @@ impl<'a> Planner<'a> {
         );
         let key = fingerprint.key();
         let history = self.memory.history(history_name(node));
-        if self.settings.no_cache {
+        let again = planned.stages.iter().find(|stage| self.settings.no_cache.covers(stage.name.as_deref()));
+        if let NoCache::Everything = self.settings.no_cache {
             planned.reason = "reuse is switched off".into();
+        } else if let Some(stage) = again {
+            let name = stage.name.as_deref().unwrap_or_default();
+            planned.reason = format!("reuse is switched off for the stage `{name}`");
         } else if let Some(built) = self.memory.recall(&key) {
             planned.action = Action::Reuse;
             planned.reason = "nothing changed".into();

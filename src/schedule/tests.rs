@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::context::HashTable;
-use crate::engine::BaseSource;
+use crate::engine::surroundings::Surroundings;
+use crate::engine::{BaseSource, NoCache};
 use crate::event::Silent;
 use crate::graph::node::{Edge, EdgeKind, Node};
 use crate::graph::plan::{Memory, NodeHistory, Settings};
@@ -112,7 +113,13 @@ fn graph(nodes: &[(&str, &[usize])]) -> Graph {
 }
 
 fn run(graph: &Graph, engine: &Fake, jobs: usize, fail_fast: bool, cancel: &Cancel) -> Vec<NodeResult> {
-    let settings = Settings { platform: Platform::host(), source_date_epoch: None, no_cache: false, refresh: false };
+    let settings = Settings {
+        platform: Platform::host(),
+        source_date_epoch: None,
+        no_cache: NoCache::Nothing,
+        refresh: false,
+        surroundings: Surroundings::default(),
+    };
     let table = HashTable::default();
     let planner = Planner::new(graph, &settings, &table, &Nothing);
     let options = Options { jobs, fail_fast };

@@ -48,6 +48,7 @@ impl Work {
         for (name, value) in &settings.labels {
             command.arg("--label").arg(format!("{name}={value}"));
         }
+        command.args(&settings.flags);
         for id in settings.secrets.keys() {
             let file = self.dir.join(format!("secret.{id}"));
             command.arg("--secret").arg(format!("id={id},src={}", file.display()));

@@ -26,6 +26,9 @@ pub struct Settings {
     pub labels: BTreeMap<String, String>,
     #[serde(default)]
     pub secrets: BTreeMap<String, String>,
+    /// More arguments, where both command lines have the same.
+    #[serde(default)]
+    pub flags: Vec<String>,
     /// Both must refuse it.
     #[serde(default)]
     pub error: bool,

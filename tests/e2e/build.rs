@@ -308,3 +308,37 @@ fn mounts_below(sandbox: &Sandbox) -> Vec<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     mounts.lines().filter(|l| l.contains(store.to_str().unwrap())).map(str::to_owned).collect()
 }
+
+#[test]
+fn stages_are_built_again_where_reuse_is_switched_off() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::with_base();
+    let dockerfile = format!(
+        "FROM rootfs:{} AS one\nRUN /bin/busybox touch /one\nFROM one AS Two\nRUN /bin/busybox cat /proc/uptime > /two\nFROM two\nRUN /bin/busybox touch /three\n",
+        sandbox.path("base.tar").display()
+    );
+    sandbox.write("Dockerfile", &dockerfile);
+    // For each step, whether it was reused; None where nothing had to be built.
+    let steps = |args: &[&str]| {
+        let epoch = "build.source_date_epoch=1700000000";
+        let build = ["build", "--dockerfile", "Dockerfile", "-t", "x", "--progress", "rawjson", "--set", epoch];
+        let ran = sandbox.run(&[&build[..], args].concat()).ok();
+        let events = ran.stderr.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        events.filter(|e| e["event"] == "step_finished").map(|e| e["reused"] == true).collect::<Vec<_>>()
+    };
+    assert_eq!(steps(&[]), [false, false, false]);
+    assert!(steps(&[]).is_empty());
+    assert!(steps(&["--no-cache=false"]).is_empty());
+    assert_eq!(steps(&["--no-cache-filter", "two"]), [true, false, false]);
+    assert_eq!(steps(&["--no-cache=TWO"]), [true, false, false]);
+    // It comes out as it was: what stands on it is as it was, too.
+    assert_eq!(steps(&["--no-cache-filter=one"]), [false, true, true]);
+    assert_eq!(steps(&["--no-cache=one,two"]), [false, false, false]);
+    assert_eq!(steps(&["--no-cache"]), [false, false, false]);
+    assert!(steps(&[]).is_empty());
+    let build = ["build", "--dockerfile", "Dockerfile", "-t", "x"];
+    sandbox.run(&[&build[..], &["--no-cache-filter", "tow"]].concat()).exits(2).says("tow").says("did you mean `two`?");
+    sandbox.run(&[&build[..], &["--no-cache=one,thre"]].concat()).exits(2).says("no stage `thre`");
+}

@@ -12,7 +12,8 @@ use kollage::context::Context;
 use kollage::diag::SourceFile;
 use kollage::dockerfile::{self, Inputs};
 use kollage::engine::embedded::{EmbeddedEngine, Options};
-use kollage::engine::{BaseJob, BaseSource, BuildJob, Built, Check, Ctl, Engine as _};
+use kollage::engine::surroundings::Surroundings;
+use kollage::engine::{BaseJob, BaseSource, BuildJob, Built, Check, Ctl, Engine as _, NoCache};
 use kollage::error::Result;
 use kollage::event::{Cancel, Event, Sink};
 use kollage::image::config::Platform;
@@ -89,7 +90,8 @@ pub struct Setup {
     pub build_args: BTreeMap<String, String>,
     pub source_date_epoch: Option<i64>,
     pub checks: Vec<Check>,
-    pub no_cache: bool,
+    pub no_cache: NoCache,
+    pub surroundings: Surroundings,
     pub max_layers: Option<usize>,
     pub bases: BTreeMap<String, Arc<Built>>,
 }
@@ -163,7 +165,8 @@ impl Lab {
             source_date_epoch: setup.source_date_epoch,
             labels: BTreeMap::new(),
             checks: setup.checks.clone(),
-            no_cache: setup.no_cache,
+            no_cache: setup.no_cache.clone(),
+            surroundings: setup.surroundings.clone(),
             max_layers: setup.max_layers,
         }
     }
@@ -189,7 +192,7 @@ impl Lab {
     /// Builds instructions of which the last is a RUN, and gives what they printed.
     pub fn output(&self, instructions: &str) -> Vec<String> {
         self.events.clear();
-        self.build_with(instructions, &Setup { no_cache: true, ..Setup::default() }).unwrap();
+        self.build_with(instructions, &Setup { no_cache: NoCache::Everything, ..Setup::default() }).unwrap();
         self.events.output()
     }
 
@@ -215,7 +218,7 @@ impl Lab {
     pub fn ask(&self, built: &Built, command: &str) -> String {
         // A step that is taken from the store prints nothing.
         let bases = BTreeMap::from([("image".into(), Arc::new(built.clone()))]);
-        let setup = Setup { bases, no_cache: true, ..Setup::default() };
+        let setup = Setup { bases, no_cache: NoCache::Everything, ..Setup::default() };
         self.events.clear();
         self.build_dockerfile(&format!("FROM image\nSHELL [\"/bin/sh\", \"-c\"]\nUSER 0\nRUN {command}\n"), &setup)
             .unwrap();

@@ -9,3 +9,4 @@ mod isolation;
 mod lab;
 mod process;
 mod run;
+mod surroundings;

@@ -3,7 +3,7 @@
 use crate::lab::{Lab, Setup, is_root};
 use kollage::engine::embedded::Options;
 use kollage::engine::embedded::lend::Lending;
-use kollage::engine::{Check, SecretSource};
+use kollage::engine::{Check, NoCache, SecretSource};
 use kollage::error::Kind;
 
 #[test]
@@ -295,7 +295,7 @@ fn results_are_reused_step_by_step() {
     assert_eq!((reused, &second.config.rootfs), (vec![true, true], &first.config.rootfs));
     // The environment of a step belongs to it.
     assert_eq!(build("RUN echo 1 > /a\nENV X=2\nRUN echo 2 > /b", &plain).1, [true, false]);
-    let no_cache = Setup { no_cache: true, ..Setup::default() };
+    let no_cache = Setup { no_cache: NoCache::Everything, ..Setup::default() };
     assert_eq!(build("RUN echo 1 > /a", &no_cache).1, [false]);
     // Metadata makes no layer, and has its place in the history.
     let history: Vec<_> =

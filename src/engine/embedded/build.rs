@@ -103,7 +103,7 @@ impl Build<'_> {
             self.ctl.cancel.check()?;
             let layer = if step.action.touches_files() {
                 self.timed(step.title.clone(), |build, number| {
-                    build.layer(stage.index, position, step, &tree.diff_ids, number)
+                    build.layer(stage, position, step, &tree.diff_ids, number)
                 })?
             } else {
                 None
@@ -136,20 +136,21 @@ impl Build<'_> {
     /// The layer that a step makes, and whether it was there already.
     fn layer(
         &mut self,
-        stage: usize,
+        stage: &LoweredStage,
         position: usize,
         step: &Step,
         below: &[Digest],
         number: usize,
     ) -> Result<(Option<Digest>, bool)> {
-        let key = self.key(stage, position, step, below);
-        if let Some(layer) = self.recorded(&key) {
+        let key = self.key(stage.index, position, step, below);
+        let again = self.job.no_cache.covers(stage.name.as_deref());
+        if let Some(layer) = self.recorded(&key).filter(|_| !again) {
             return Ok((layer, true));
         }
         let store = &self.engine.store;
         let _lock = store.lock_key(&key, self.ctl.cancel)?;
         // Whoever held the lock may have made it.
-        if let Some(layer) = self.recorded(&key) {
+        if let Some(layer) = self.recorded(&key).filter(|_| !again) {
             return Ok((layer, true));
         }
         let layer = self
@@ -166,13 +167,11 @@ impl Build<'_> {
             stage: &|index| self.stage(index).map(chain_id),
             image: &|name| self.image(name).map(chain_id),
         };
-        step_key(&chain_id(below), &step.action, content, &elsewhere, &self.job.platform, self.job.source_date_epoch)
+        let BuildJob { surroundings, platform, source_date_epoch, .. } = self.job;
+        step_key(&chain_id(below), &step.action, content, &elsewhere, surroundings, platform, *source_date_epoch)
     }
 
     fn recorded(&self, key: &Key) -> Option<Option<Digest>> {
-        if self.job.no_cache {
-            return None;
-        }
         let record = self.engine.store.step(key)?;
         record.layer.as_ref().is_none_or(|id| self.engine.store.layer(id).is_some()).then_some(record.layer)
     }

@@ -86,7 +86,7 @@ pub fn run(
     env.extend(secret_env);
     lending.secrets().for_each(|secret| redactor.add(secret.as_bytes()));
 
-    let mut lent = names(no_network);
+    let mut lent = names(no_network, &job.surroundings.host_lines());
     if let Some(bundle) = &lending.ca_bundle {
         let source = LentSource::Host(RawPath::from(bundle.as_path()));
         lent.push(LentFile { target: lend::BUNDLE.into(), source });
@@ -100,11 +100,19 @@ pub fn run(
     let spec = RunSpec {
         root,
         trees: lower,
-        process: ProcessSpec { argv: step.argv.clone(), env, cwd: step.cwd.clone(), user: step.user.clone(), insecure },
+        process: ProcessSpec {
+            argv: step.argv.clone(),
+            env,
+            cwd: step.cwd.clone(),
+            user: step.user.clone(),
+            insecure,
+            ulimits: job.surroundings.ulimits.clone(),
+        },
         mounts,
         lent,
         hostname: HOSTNAME.into(),
         no_network,
+        shm_size: job.surroundings.shm_size,
         script,
     };
     Ok(Prepared { spec, redactor, _locks: locks })
@@ -118,9 +126,11 @@ pub fn no_network(engine: &EmbeddedEngine, network: Network) -> bool {
     }
 }
 
-/// Copies of the host's name tables. They are copies because the host may replace its files at any time.
-pub fn names(no_network: bool) -> Vec<LentFile> {
-    let own = format!("127.0.0.1\tlocalhost {HOSTNAME}\n::1\tlocalhost ip6-localhost ip6-loopback\n").into_bytes();
+/// Copies of the host's name tables. They are copies because the host may replace its files at any time. `hosts` are
+/// lines that come before the host's own, as the first one that fits is taken.
+pub fn names(no_network: bool, hosts: &str) -> Vec<LentFile> {
+    let own =
+        format!("127.0.0.1\tlocalhost {HOSTNAME}\n::1\tlocalhost ip6-localhost ip6-loopback\n{hosts}").into_bytes();
     let (resolv, hosts) = match no_network {
         true => (Vec::new(), own),
         // A host without one of them looks nothing up in it.

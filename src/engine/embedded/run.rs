@@ -90,7 +90,7 @@ pub fn execute(
         target: m.target.clone(),
         kind: MountSpecKind::Host { path: RawPath(m.source.clone()), read_only: m.read_only },
     };
-    let lent = names(no_network);
+    let lent = names(no_network, "");
     let spec = RunSpec {
         root: RootSpec {
             work: RawPath::from(work.path()),
@@ -104,11 +104,13 @@ pub fn execute(
             cwd: if cwd.is_empty() { "/".into() } else { cwd },
             user: request.user.clone().unwrap_or_else(|| config.user.clone()),
             insecure: false,
+            ulimits: Vec::new(),
         },
         mounts: request.mounts.iter().map(mount).collect(),
         lent,
         hostname: HOSTNAME.into(),
         no_network,
+        shm_size: None,
         script: None,
     };
     sandbox::call(&engine.options.helper, &Request::Run(Box::new(spec)), streams, cancel)

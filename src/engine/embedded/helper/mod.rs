@@ -24,6 +24,7 @@ mod copy;
 mod init;
 mod inroot;
 mod isolate;
+mod limits;
 pub(super) mod mode;
 mod monitor;
 pub(super) mod mounts;

@@ -30,6 +30,9 @@ const LINKS: [(&str, &str); 6] = [
     ("core", "/proc/kcore"),
 ];
 
+/// Of /dev/shm, as in Docker.
+const SHM_SIZE: u64 = 64 << 20;
+
 /// The mounted root of a step, and what has to be taken away from it afterwards.
 pub struct Prepared {
     pub root: Root,
@@ -151,7 +154,8 @@ impl Prepared {
         }
         let devpts = MountFlags::NOSUID | MountFlags::NOEXEC;
         mount("devpts", dev.join("pts"), "devpts", devpts, c"newinstance,ptmxmode=0666,mode=0620,gid=5")?;
-        mount("shm", dev.join("shm"), "tmpfs", strict, c"mode=1777,size=65536k")?;
+        let shm = format!("mode=1777,size={}", spec.shm_size.unwrap_or(SHM_SIZE));
+        mount("shm", dev.join("shm"), "tmpfs", strict, std::ffi::CString::new(shm)?.as_c_str())?;
         mount("mqueue", dev.join("mqueue"), "mqueue", strict, None)?;
         if let Some(script) = &spec.script {
             std::fs::create_dir(dev.join("pipes"))?;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::mode::ModeChange;
+use crate::engine::surroundings::Ulimit;
 use crate::error::{Error, Kind};
 
 /// Bytes that are never shown: secrets, scripts, contents of heredocs.
@@ -133,6 +134,8 @@ pub struct RunSpec {
     pub hostname: String,
     /// A network namespace of its own, with nothing but a loopback.
     pub no_network: bool,
+    /// Of /dev/shm, in bytes; None is Docker's default.
+    pub shm_size: Option<u64>,
     /// What `/dev/pipes/<name>` holds, for a heredoc that names its own interpreter.
     pub script: Option<Script>,
 }
@@ -147,6 +150,7 @@ pub struct ProcessSpec {
     pub user: String,
     /// `RUN --security=insecure`: all capabilities that the caller has, nothing of /proc masked.
     pub insecure: bool,
+    pub ulimits: Vec<Ulimit>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -19,7 +19,7 @@ use super::inroot::Root;
 use super::spec::{Inner, ProcessSpec, Report, ToolSpec};
 use super::users::{Accounts, Identity};
 use super::wire::Wire;
-use super::{caps, isolate, seccomp, syscall};
+use super::{caps, isolate, limits, seccomp, syscall};
 use crate::error::{Context as _, Error, Result};
 
 /// Says more about the host than a step should know, or lets it do more; Docker hides these too.
@@ -84,6 +84,7 @@ fn become_step(spec: &ProcessSpec, root: &Path, stdin: Option<OwnedFd>) -> Resul
     rustix::process::chdir(spec.cwd.as_str())
         .map_err(|e| Error::failed(format!("cannot change to the working directory `{}`", spec.cwd)).cause(e))?;
     standard_streams(stdin, &identity).unusable(|| "cannot prepare the standard streams".into())?;
+    limits::set(&spec.ulimits)?;
     let capabilities = caps::wanted(spec.insecure).unusable(|| "cannot read the capabilities of a process".into())?;
     own_keyring().unusable(|| "cannot give a step a session keyring of its own".into())?;
     if !spec.insecure {
