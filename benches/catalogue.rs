@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use kollage::catalogue::{Catalogue, ConfigFiles, Overrides};
 use kollage::context::HashTable;
 use kollage::dockerfile::Inputs;
-use kollage::engine::{BaseSource, Built};
+use kollage::engine::surroundings::Surroundings;
+use kollage::engine::{BaseSource, Built, NoCache};
 use kollage::graph::assemble::assemble;
 use kollage::graph::plan::{Action, Memory, NodeHistory, Planner, Settings};
 use kollage::image::config::{ImageConfig, Platform};
@@ -29,7 +30,13 @@ fn main() {
     };
     let (mut loads, mut graphs, mut cold, mut warm) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let platform = Platform::host();
-    let settings = Settings { platform: platform.clone(), source_date_epoch: Some(0), no_cache: false, refresh: false };
+    let settings = Settings {
+        platform: platform.clone(),
+        source_date_epoch: Some(0),
+        no_cache: NoCache::Nothing,
+        refresh: false,
+        surroundings: Surroundings::default(),
+    };
     let inputs = Inputs { target: None, build_args: BTreeMap::new(), platform };
     let table = HashTable::default();
     let mut nodes = 0;

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::dockerfile::step;
+
 #[derive(Debug, Parser)]
 #[command(
     name = "kollage",
@@ -164,9 +166,6 @@ pub struct How {
     /// Fetch or bootstrap base images again
     #[arg(long)]
     pub pull: bool,
-    /// Network of RUN steps: host or none
-    #[arg(long, value_name = "MODE")]
-    pub network: Option<Network>,
     /// Secret for RUN --mount=type=secret
     #[arg(long = "secret", value_name = "id=ID[,src=FILE|,env=NAME]")]
     pub secrets: Vec<String>,
@@ -189,6 +188,9 @@ pub struct Again {
 /// What RUN steps find around them, besides their files.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Surroundings {
+    /// Network of RUN steps: host or none
+    #[arg(long, value_name = "MODE")]
+    pub network: Option<Network>,
     /// Line in the /etc/hosts of RUN steps; `host-gateway` is this machine
     #[arg(long = "add-host", value_name = "NAME=ADDRESS")]
     pub hosts: Vec<String>,
@@ -205,6 +207,16 @@ pub enum Network {
     Default,
     Host,
     None,
+}
+
+impl Network {
+    pub fn typed(self) -> step::Network {
+        match self {
+            Network::Default => step::Network::Default,
+            Network::Host => step::Network::Host,
+            Network::None => step::Network::None,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -44,7 +44,11 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     machine::refuse_unsupported(&target.graph)?;
     let secrets = secrets(&args.how.secrets, &app.env)?;
     let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
-    let flags = EngineFlags { name: args.how.engine.as_deref(), network: args.how.network, secrets: secrets.clone() };
+    let flags = EngineFlags {
+        name: args.how.engine.as_deref(),
+        network: args.how.surroundings.network,
+        secrets: secrets.clone(),
+    };
     let engine = machine::engine(store.clone(), flags, &target.settings, &app.env)?;
     let table_path = store.state_path(machine::HASH_TABLE);
     let table = HashTable::load(&table_path);
@@ -54,7 +58,7 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
         source_date_epoch: target.source_date_epoch,
         no_cache: no_cache(&args.how.again, &target.graph)?,
         refresh: args.how.pull,
-        surroundings: surroundings(&args.how.surroundings)?,
+        surroundings: surroundings(&args.how.surroundings, target.settings.build.network)?,
     };
     let planner = Planner::new(&target.graph, &settings, &table, &history);
     let planned = planner.plan().map_err(wrong_definitions)?;

@@ -10,7 +10,7 @@ use crate::cli::args;
 use crate::cli::environment::Environment;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::dockerfile;
-use crate::dockerfile::step::{Action as StepAction, MountKind, Network};
+use crate::dockerfile::step::{Action as StepAction, MountKind};
 use crate::engine::SecretSource;
 use crate::engine::embedded::{EmbeddedEngine, Options, lend};
 use crate::error::{Error, Result};
@@ -106,12 +106,7 @@ pub fn engine(store: Store, flags: EngineFlags<'_>, settings: &Settings, env: &E
         CaBundle::Path(path) => Some(path.clone()),
         CaBundle::Auto => lend::extra_authorities(&lend::TrustPaths::default())?,
     };
-    let network = match flags.network {
-        None => build.network,
-        Some(args::Network::Default) => Network::Default,
-        Some(args::Network::Host) => Network::Host,
-        Some(args::Network::None) => Network::None,
-    };
+    let network = flags.network.map_or(build.network, args::Network::typed);
     let options = Options {
         network,
         lending: lend::Lending { ca_bundle, proxy: env.proxy.clone() },

@@ -32,7 +32,7 @@ pub fn run(app: &App, args: &Plan) -> Result<u8> {
         source_date_epoch: workspace.source_date_epoch,
         no_cache: no_cache(&args.again, &graph)?,
         refresh: args.pull,
-        surroundings: surroundings(&args.surroundings)?,
+        surroundings: surroundings(&args.surroundings, workspace.catalogue.settings.build.network)?,
     };
     let planner = Planner::new(&graph, &settings, &table, &history);
     let planned = planner.plan().map_err(wrong_definitions)?;

@@ -41,11 +41,7 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8> {
         user: args.user.clone(),
         env,
         cwd: args.workdir.clone(),
-        network: match args.network {
-            Some(args::Network::None) => Network::None,
-            Some(args::Network::Host) => Network::Host,
-            Some(args::Network::Default) | None => Network::Default,
-        },
+        network: args.network.map_or(Network::Default, args::Network::typed),
         mounts: Vec::new(),
     };
     let cancel = Cancel::new()?;

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use crate::cli::args;
+use crate::dockerfile::step::Network;
 use crate::engine::surroundings::{Resource, Surroundings, Ulimit};
 use crate::error::{Error, Result};
 use crate::{quantity, suggest};
@@ -10,8 +11,10 @@ use crate::{quantity, suggest};
 /// Stands for the machine that the build runs on.
 const HOST_GATEWAY: &str = "host-gateway";
 
-pub fn surroundings(flags: &args::Surroundings) -> Result<Surroundings> {
-    let mut out = Surroundings::default();
+/// `network` is what the settings say.
+pub fn surroundings(flags: &args::Surroundings, network: Network) -> Result<Surroundings> {
+    let network = flags.network.map_or(network, args::Network::typed);
+    let mut out = Surroundings { network, ..Surroundings::default() };
     for text in &flags.hosts {
         out.hosts.push(host(text)?);
     }
@@ -95,7 +98,8 @@ mod tests {
 
     fn read(hosts: &[&str], ulimits: &[&str], shm_size: Option<&str>) -> Result<Surroundings> {
         let (hosts, ulimits) = (strings(hosts), strings(ulimits));
-        surroundings(&args::Surroundings { hosts, ulimits, shm_size: shm_size.map(str::to_owned) })
+        let flags = args::Surroundings { hosts, ulimits, shm_size: shm_size.map(str::to_owned), network: None };
+        surroundings(&flags, Network::Default)
     }
 
     fn refused(hosts: &[&str], ulimits: &[&str], shm_size: Option<&str>) -> (String, String) {

@@ -1,14 +1,17 @@
-//! What RUN steps find around them because the command line says so: names of hosts, resource limits, the size of
-//! /dev/shm. A step can see all of it, so all of it is part of the step's key.
+//! What RUN steps find around them because the command line says so: whether there is a network, names of hosts,
+//! resource limits, the size of /dev/shm. A step can see all of it, so all of it is part of the step's key.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::dockerfile::step::Network;
 use crate::image::digest::KeyHasher;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
+    /// Of steps without a `--network` of their own.
+    pub network: Network,
     /// Lines of /etc/hosts, in the order in which they were given; names in lower case.
     pub hosts: Vec<(String, IpAddr)>,
     /// Each resource once.
@@ -87,7 +90,10 @@ impl Resource {
 
 impl Surroundings {
     /// Nothing is added for what is as always: a build without these flags has the keys that it always had.
-    pub fn add_to(&self, hasher: &mut KeyHasher) {
+    pub fn add_to(&self, hasher: &mut KeyHasher, step: Network) {
+        if step == Network::Default && self.network == Network::None {
+            hasher.part("network of the build", "none");
+        }
         for (name, address) in &self.hosts {
             hasher.part("host", name).part("address", address.to_string());
         }

@@ -8,7 +8,7 @@
 //! | instructions | all stages that the target needs | the step's own | after template, ARG and ENV expansion, without comments and layout |
 //! | environment of RUN | yes | yes | ENV, and the ARGs in scope that have a value |
 //! | configuration (ENV, LABEL, CMD, MAINTAINER, …) | yes | no | the stage's configuration at its end |
-//! | what the command line puts around RUN: hosts, limits, size of /dev/shm | yes | RUN | only where it isn't as always |
+//! | what the command line puts around RUN: no network, hosts, limits, size of /dev/shm | yes | RUN | only where it isn't as always |
 //! | files of the context | yes | yes | names, kinds, permission bits, contents; no times; only what COPY, ADD and bind mounts select |
 //! | secrets, ssh | id and target | id and target | never a value |
 //! | cache mounts | id and options | id and options | never their content |
@@ -255,8 +255,8 @@ fn list(hasher: &mut KeyHasher, label: &str, values: &[impl AsRef<[u8]>]) {
 }
 
 fn around(hasher: &mut KeyHasher, action: &Action, surroundings: &Surroundings) {
-    if let Action::Run(_) = action {
-        surroundings.add_to(hasher);
+    if let Action::Run(run) = action {
+        surroundings.add_to(hasher, run.network);
     }
 }
 

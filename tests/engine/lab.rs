@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use kollage::context::Context;
 use kollage::diag::SourceFile;
+use kollage::dockerfile::step::Network;
 use kollage::dockerfile::{self, Inputs};
 use kollage::engine::embedded::{EmbeddedEngine, Options};
 use kollage::engine::surroundings::Surroundings;
@@ -34,6 +35,7 @@ pub fn is_root(test: &str) -> bool {
 pub struct Lab {
     pub dir: tempfile::TempDir,
     pub engine: EmbeddedEngine,
+    network: Network,
     pub base: Arc<Built>,
     pub cancel: Cancel,
     pub events: Arc<Recorder>,
@@ -114,6 +116,7 @@ impl Lab {
 
     fn set_up(dir: tempfile::TempDir, store: &Path, options: Options) -> Lab {
         let store = Store::open(store).unwrap();
+        let network = options.network;
         let engine = EmbeddedEngine::new(store, Options { helper: env!("CARGO_BIN_EXE_kollage").into(), ..options });
         let events = Arc::new(Recorder::default());
         let cancel = Cancel::new().unwrap();
@@ -129,7 +132,7 @@ impl Lab {
         let node: Arc<str> = "busybox".into();
         let base = engine.base(&job, &Ctl { node: &node, sink: &*events, cancel: &cancel }).unwrap();
         std::fs::create_dir(dir.path().join("context")).unwrap();
-        Lab { dir, engine, base: Arc::new(base), cancel, events }
+        Lab { dir, engine, network, base: Arc::new(base), cancel, events }
     }
 
     pub fn context(&self) -> PathBuf {
@@ -166,7 +169,7 @@ impl Lab {
             labels: BTreeMap::new(),
             checks: setup.checks.clone(),
             no_cache: setup.no_cache.clone(),
-            surroundings: setup.surroundings.clone(),
+            surroundings: Surroundings { network: self.network, ..setup.surroundings.clone() },
             max_layers: setup.max_layers,
         }
     }

@@ -21,6 +21,7 @@ fn a_step_sees_hosts_limits_and_shared_memory() {
     let lab = Lab::new();
     let limit = |resource, soft, hard| Ulimit { resource, soft, hard };
     let around = Surroundings {
+        network: kollage::dockerfile::step::Network::Default,
         hosts: vec![("mirror".into(), [10, 0, 0, 1].into()), ("six".into(), std::net::Ipv6Addr::LOCALHOST.into())],
         ulimits: vec![limit(Resource::Core, Some(0), Some(0)), limit(Resource::Nofile, Some(77), Some(99))],
         shm_size: Some(3 << 20),

@@ -42,7 +42,7 @@ const SCAFFOLD: &str = "scaffold";
 pub struct Options {
     /// The program to be started as a helper: this one, except in tests, which have another.
     pub helper: PathBuf,
-    /// What RUN steps without a `--network` of their own get.
+    /// What checks and `kollage run` get without a `--network` of their own.
     pub network: Network,
     pub lending: lend::Lending,
     pub secrets: std::collections::BTreeMap<String, SecretSource>,

@@ -63,7 +63,7 @@ pub fn run(
         return Err(Error::bad_input(format!("line {line}: RUN --security=insecure is not allowed"))
             .hint("allow it with `--allow security.insecure`"));
     }
-    let no_network = no_network(engine, step.network);
+    let no_network = no_network(step.network, job.surroundings.network);
     let mut builder = Mounts {
         engine,
         job,
@@ -118,9 +118,10 @@ pub fn run(
     Ok(Prepared { spec, redactor, _locks: locks })
 }
 
-pub fn no_network(engine: &EmbeddedEngine, network: Network) -> bool {
+/// `otherwise` is what counts for whoever does not say.
+pub fn no_network(network: Network, otherwise: Network) -> bool {
     match network {
-        Network::Default => engine.options.network == Network::None,
+        Network::Default => otherwise == Network::None,
         Network::None => true,
         Network::Host => false,
     }

@@ -75,7 +75,7 @@ pub fn execute(
         return Err(Error::bad_input("the image says no command, and none was given"));
     }
     let work = engine.store.work_dir()?;
-    let no_network = no_network(engine, request.network);
+    let no_network = no_network(request.network, engine.options.network);
     let mut env: Vec<(String, Bytes)> = Vec::new();
     let own = config.env.iter().filter_map(|e| e.split_once('='));
     for (name, value) in own.chain(request.env.iter().map(|(n, v)| (n.as_str(), v.as_str()))) {
