@@ -3,6 +3,9 @@
 //!
 //! `KOLLAGE_FUZZ_SEEDS=DIR` writes the seeds of each target into a directory of its name instead.
 
+// Clippy takes helpers of tests for production code.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
