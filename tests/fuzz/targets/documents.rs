@@ -130,14 +130,14 @@ pub fn image_config(data: &[u8]) {
             return;
         }
         if let Some(config) = comes_back::<ImageConfig>(part.as_bytes()) {
-            (config.result_id(), config.chain_id(), config.platform());
+            std::hint::black_box((config.result_id(), config.chain_id(), config.platform()));
         }
         comes_back::<Manifest>(part.as_bytes());
         comes_back::<Index>(part.as_bytes());
         if let Ok(reference) = part.parse::<Reference>() {
             let again: Reference = reference.to_string().parse().expect("a name that was written can be read");
             assert_eq!(again, reference);
-            (reference.familiar(), reference.host(), reference.manifest_id());
+            std::hint::black_box((reference.familiar(), reference.host(), reference.manifest_id()));
         }
         let digest = Digest::of(part.as_bytes()).to_string();
         blobs.push((digest, part));
