@@ -230,7 +230,7 @@ const INPUTS: &[(&str, Change, &[&str])] = &[
         |w| w.replace("/srv/app", "/srv/ppa"),
         &["app", "archive", "from", "note", "bind", "workdir", "last"],
     ),
-    ("ADD in place of COPY", |w| w.replace("ADD --chmod=640 archive", "COPY --chmod=640 archive"), &["archive"]),
+    ("ADD in place of COPY", |w| w.replace("ADD --chmod=640 archive", "COPY --chmod=640 archive"), &["archive", "from", "note", "bind", "workdir", "last"]),
     ("a heredoc", |w| w.replace("written here", "written there"), &["note", "bind", "workdir", "last"]),
     ("a file that is mounted", |w| w.write("script", "echo out3"), &["bind", "workdir", "last"]),
     (
