@@ -57,7 +57,7 @@ impl Work {
 }
 
 /// Exit code and what was said on standard error.
-fn run(command: &mut Command) -> (i32, String) {
+pub fn run(command: &mut Command) -> (i32, String) {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stderr).into_owned())
 }

@@ -71,9 +71,8 @@ pub fn read(archive: &Path, base: &Base) -> ImageFacts {
     let manifest = &manifest[0];
     let config: Value = serde_json::from_slice(&files[&manifest.config]).unwrap();
     let diff_ids = config["rootfs"]["diff_ids"].as_array().cloned().unwrap_or_default();
-    let mut facts =
-        ImageFacts { on_base: diff_ids.first() == Some(&Value::from(base.diff_id.clone())), ..ImageFacts::default() };
-    let own = usize::from(facts.on_base);
+    let mut facts = ImageFacts { on_base: diff_ids.starts_with(&base.diff_ids), ..ImageFacts::default() };
+    let own = if facts.on_base { base.diff_ids.len() } else { 0 };
 
     let mut tree = Tree::new();
     for (layer, diff_id) in manifest.layers.iter().zip(&diff_ids) {
@@ -102,7 +101,7 @@ pub fn read(archive: &Path, base: &Base) -> ImageFacts {
         facts.config.insert("author".into(), author.into());
     }
     let history = config["history"].as_array().cloned().unwrap_or_default();
-    facts.history = history.iter().skip(own).map(history_line).collect();
+    facts.history = history.iter().skip(if facts.on_base { base.history } else { 0 }).map(history_line).collect();
     let told = facts.history.iter().filter(|line| !line.starts_with("(empty)")).count();
     if told != facts.layers {
         facts.faults.push(format!("the history tells of {told} layers, and there are {}", facts.layers));
@@ -163,7 +162,9 @@ fn members(archive: &[u8]) -> HashMap<String, Vec<u8>> {
 
 /// The base, as images are compared with it.
 pub struct Base {
-    diff_id: String,
+    diff_ids: Vec<Value>,
+    /// How many entries its history has.
+    history: usize,
     tree: BTreeMap<String, String>,
     known: Known,
 }
@@ -174,7 +175,20 @@ impl Base {
         let mut tree = Tree::new();
         tree.apply(layer);
         assert!(tree.faults.is_empty(), "{:?}", tree.faults);
-        Base { diff_id: format!("sha256:{}", hex(&sha256(layer))), tree: tree.describe(&known), known }
+        let diff_ids = vec![format!("sha256:{}", hex(&sha256(layer))).into()];
+        Base { diff_ids, history: 1, tree: tree.describe(&known), known }
+    }
+
+    /// The only image of an archive.
+    pub fn of_archive(archive: &Path) -> Base {
+        let nothing = Base { diff_ids: Vec::new(), history: 0, tree: BTreeMap::new(), known: Known::new() };
+        let facts = read(archive, &nothing);
+        assert!(facts.faults.is_empty(), "{:?}", facts.faults);
+        let files = members(&fs::read(archive).unwrap());
+        let manifest: Vec<ManifestEntry> = serde_json::from_slice(&files["manifest.json"]).unwrap();
+        let config: Value = serde_json::from_slice(&files[&manifest[0].config]).unwrap();
+        let diff_ids = config["rootfs"]["diff_ids"].as_array().cloned().unwrap_or_default();
+        Base { diff_ids, history: facts.history.len(), tree: facts.files, known: Known::new() }
     }
 }
 

@@ -14,6 +14,7 @@ mod case;
 mod compare;
 mod files;
 mod image;
+mod public;
 mod table;
 mod tree;
 
@@ -62,6 +63,12 @@ fn a_dockerfile_means_what_it_means_in_docker() {
         let written = std::fs::read_to_string(TABLE).unwrap_or_default();
         assert!(written == table, "{TABLE} is out of date; KOLLAGE_CONFORMANCE_TABLE={TABLE} writes it");
     }
+}
+
+#[test]
+#[ignore = "needs clones of other projects, a network and Docker; see README.md"]
+fn dockerfiles_of_other_projects_come_to_the_same() {
+    public::compare();
 }
 
 /// In memory where that is possible: what a store writes is synced, some thousand times here.
