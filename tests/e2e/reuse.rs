@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
-use crate::sandbox::{Ran, Sandbox, busybox_rootfs, is_root, ran};
+use crate::sandbox::{Ran, Sandbox, busybox_rootfs, field, is_root, ran};
 
 /// A Dockerfile with one step of each kind, marked so that a step is known by what it makes.
 const DOCKERFILE: &str = r#"ARG GLOBAL=1
@@ -230,7 +230,11 @@ const INPUTS: &[(&str, Change, &[&str])] = &[
         |w| w.replace("/srv/app", "/srv/ppa"),
         &["app", "archive", "from", "note", "bind", "workdir", "last"],
     ),
-    ("ADD in place of COPY", |w| w.replace("ADD --chmod=640 archive", "COPY --chmod=640 archive"), &["archive", "from", "note", "bind", "workdir", "last"]),
+    (
+        "ADD in place of COPY",
+        |w| w.replace("ADD --chmod=640 archive", "COPY --chmod=640 archive"),
+        &["archive", "from", "note", "bind", "workdir", "last"],
+    ),
     ("a heredoc", |w| w.replace("written here", "written there"), &["note", "bind", "workdir", "last"]),
     ("a file that is mounted", |w| w.write("script", "echo out3"), &["bind", "workdir", "last"]),
     (
@@ -389,4 +393,56 @@ fn a_configuration_that_changes_makes_another_image_of_the_same_layers() {
         change(&mut world);
         assert_ne!(before, image(&mut world, "after.json"), "{what}");
     }
+}
+
+/// Case 10: neither the instruction nor the script changes, only what the script finds in its environment.
+#[test]
+fn a_value_that_only_a_script_reads_counts() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::with_base();
+    sandbox.write("script", "echo $E > /said\n");
+    let base = sandbox.path("base.tar");
+    sandbox.write(
+        "Dockerfile",
+        &format!("FROM rootfs:{}\nENV PATH=/bin\nARG E\nENV E=$E\nCOPY script /\nRUN sh /script\n", base.display()),
+    );
+    for value in ["one", "two", "one"] {
+        let arg = format!("E={value}");
+        sandbox.run(&["build", "--dockerfile", "Dockerfile", "-t", "case:10", "--build-arg", &arg]).ok();
+        assert_eq!(sandbox.run(&["run", "case:10", "--", "cat", "/said"]).ok().stdout, format!("{value}\n"));
+    }
+}
+
+/// Cases 14 and 15: two runs at once on one store, of images on one parent, one of which fails.
+#[test]
+fn runs_at_once_share_their_work_and_a_failure_takes_nothing_from_its_siblings() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::with_base();
+    sandbox.base("FROM {{ parent }}\nENV PATH=/bin\nRUN sleep 1; echo base > /base\n");
+    let names: Vec<String> = (0..6).map(|number| format!("child{number}")).collect();
+    for name in &names {
+        let end = if name == "child3" { "false" } else { "sleep 0.3" };
+        sandbox.image(name, "base", &format!("FROM {{{{ parent }}}}\nRUN cat /base > /{name}; {end}\n"));
+    }
+    let file = |run: &str| sandbox.path(&format!("{run}.json")).display().to_string();
+    let start = |run: &str| {
+        let mut command = sandbox.command(&["build", "-j", "4", "--summary-json-file", &file(run)]);
+        command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap()
+    };
+    let mut runs = [start("one"), start("two")];
+    for run in &mut runs {
+        assert_eq!(run.wait().unwrap().code(), Some(1), "one of its images fails");
+    }
+    let read = |run: &str| -> serde_json::Value { serde_json::from_slice(&fs::read(file(run)).unwrap()).unwrap() };
+    let (one, two) = (read("one"), read("two"));
+    for name in names.iter().filter(|name| *name != "child3") {
+        assert_eq!(field(&one, name, "digest"), field(&two, name, "digest"), "{name} was made twice");
+        assert_eq!(sandbox.run(&["run", name, "--", "cat", &format!("/{name}")]).ok().stdout, "base\n");
+    }
+    assert_eq!((field(&one, "child3", "status"), field(&two, "child3", "status")), ("failed".into(), "failed".into()));
+    sandbox.run(&["store", "verify"]).ok();
 }
