@@ -4,7 +4,7 @@
 //! - [`dockerfile`]: Dockerfile text to typed instructions and steps; [`context`]: the files a build may read
 //! - [`graph`]: nodes, edges, selection, keys, plan; [`schedule`]: carries a plan out
 //! - [`engine`]: what a plan is carried out with; [`image`]: layers, configurations, archives, the store;
-//!   [`registry`]: pull
+//!   [`registry`]: pull; [`fetch`]: files from web addresses and git repositories; [`net`]: what these two share
 //! - [`report`]: events to what a person or a machine reads; [`cli`]: the command line
 //! - [`diag`], [`error`], [`event`], [`quantity`], [`suggest`]: what every room speaks
 //!
@@ -18,8 +18,10 @@ pub mod dockerfile;
 pub mod engine;
 pub mod error;
 pub mod event;
+pub mod fetch;
 pub mod graph;
 pub mod image;
+pub mod net;
 pub mod quantity;
 pub mod registry;
 pub mod report;

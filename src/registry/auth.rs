@@ -6,10 +6,11 @@ use reqwest::header::{self, HeaderMap, HeaderValue};
 use serde::Deserialize;
 
 use crate::error::Error;
+use crate::net::Problem;
 use crate::registry::Login;
 use crate::registry::answer::message;
 use crate::registry::challenge::{self, Challenge};
-use crate::registry::client::{Client, Problem};
+use crate::registry::client::Client;
 use crate::registry::credentials::Lookup;
 
 impl Client<'_> {

@@ -1,8 +1,6 @@
 //! Requests to one registry on behalf of one image: which scheme, which authorization, what may be tried again.
 
 use std::cell::RefCell;
-use std::net::{Ipv4Addr, Ipv6Addr};
-use std::time::Duration;
 
 use reqwest::header::{self, HeaderMap, HeaderValue};
 use reqwest::{Method, Response, StatusCode, Url};
@@ -11,7 +9,7 @@ use crate::error::{Context as _, Error, Result};
 use crate::image::archive::MAX_JSON;
 use crate::image::digest::Digest;
 use crate::image::manifest::{DOCKER_INDEX, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST};
-use crate::registry::answer::{innermost, seconds};
+use crate::net::{self, Problem, Tries, is_loopback};
 use crate::registry::credentials::Lookup;
 use crate::registry::{Caller, Options, Reference};
 
@@ -28,37 +26,6 @@ pub(super) struct Client<'a> {
     pub(super) authorization: RefCell<Option<HeaderValue>>,
 }
 
-/// Why a try did not work.
-pub(super) enum Problem {
-    /// It may work later; `after` is when the registry said so.
-    Passing {
-        why: String,
-        after: Option<Duration>,
-    },
-    /// Nobody answers, which may pass too.
-    Silence {
-        why: String,
-    },
-    Lasting(Error),
-}
-
-impl From<Error> for Problem {
-    fn from(error: Error) -> Self {
-        Problem::Lasting(error)
-    }
-}
-
-/// Counts the tries of one thing.
-#[derive(Default)]
-pub(super) struct Tries(u32);
-
-impl Tries {
-    /// For when something was achieved.
-    pub(super) fn reset(&mut self) {
-        self.0 = 0;
-    }
-}
-
 /// A document that names others: a manifest or an index.
 pub(super) struct Document {
     pub bytes: Vec<u8>,
@@ -72,23 +39,9 @@ impl<'a> Client<'a> {
         options: &'a Options,
         caller: &'a Caller<'a>,
     ) -> Result<Client<'a>> {
-        // Fails when the process has a provider already, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let loopback = is_loopback(reference.host());
         let insecure = loopback || options.insecure.iter().any(|host| host == reference.registry());
-        let mut builder = reqwest::Client::builder()
-            .user_agent(concat!("kollage/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(options.connect_timeout)
-            .read_timeout(options.idle_timeout)
-            .tls_danger_accept_invalid_certs(insecure)
-            .referer(false);
-        // A proxy elsewhere cannot reach this machine's own address.
-        if loopback {
-            builder = builder.no_proxy();
-        }
-        let http = builder
-            .build()
-            .map_err(|e| Error::unusable("the certificates of this machine cannot be used").cause(innermost(&e)))?;
+        let http = net::client(options.connect_timeout, options.idle_timeout, loopback, insecure)?;
         let base = |scheme: &str| {
             Url::parse(&format!("{scheme}://{}/v2/", reference.host()))
                 .bad_input(|| format!("`{}` is not the address of a registry", reference.registry()))
@@ -125,35 +78,9 @@ impl<'a> Client<'a> {
 
     /// Waits when it makes sense to try again, else gives the reason why not.
     pub(super) async fn wait(&self, tries: &mut Tries, problem: Problem, what: &str) -> Result<()> {
-        let (why, after, reached) = match problem {
-            Problem::Lasting(error) => return Err(error),
-            Problem::Passing { why, after } => (why, after, true),
-            Problem::Silence { why } => (why, None, false),
-        };
         let retry = &self.options.retry;
-        tries.0 += 1;
-        let gave_up = |error: Error| error.cause(format!("cannot fetch {what}")).cause(&why);
-        if tries.0 >= retry.attempts {
-            let how = if reached { "does not answer as it should" } else { "cannot be reached" };
-            let error = Error::unusable(format!("the registry {} {how}", self.host()));
-            return Err(gave_up(error).hint(format!(
-                "it was tried {} times; check the registry's name, the network and the proxy, or try again later",
-                tries.0
-            )));
-        }
-        let backoff = retry.first_wait.saturating_mul(1 << (tries.0 - 1).min(16)).min(retry.longest_wait);
-        let wait = after.unwrap_or(backoff);
-        if wait > retry.longest_wait {
-            let error = Error::unusable(format!("the registry {} wants no requests for now", self.host()));
-            return Err(gave_up(error).hint(format!("it asks to wait for {} s", wait.as_secs())));
-        }
-        self.caller.warning(format!(
-            "{}: {why} (fetching {what}); trying again in {}, {} of {} tries",
-            self.host(),
-            seconds(wait),
-            tries.0 + 1,
-            retry.attempts
-        ));
+        let (wait, why) = tries.next(retry, problem, &format!("the registry {}", self.host()), what)?;
+        self.caller.warning(net::trying_again(self.host(), &why, what, wait, tries, retry));
         tokio::time::sleep(wait).await;
         Ok(())
     }
@@ -259,28 +186,4 @@ fn accept() -> HeaderMap {
 
 fn content_digest(headers: &HeaderMap) -> Option<Digest> {
     headers.get(CONTENT_DIGEST)?.to_str().ok()?.parse().ok()
-}
-
-/// `localhost` and the machine's own addresses, with or without a port.
-fn is_loopback(host: &str) -> bool {
-    if let Some(v6) = host.strip_prefix('[') {
-        return v6.split(']').next().and_then(|a| a.parse::<Ipv6Addr>().ok()).is_some_and(|a| a.is_loopback());
-    }
-    let name = host.split(':').next().unwrap_or(host);
-    name == "localhost" || name.parse::<Ipv4Addr>().is_ok_and(|a| a.is_loopback())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_machine_itself_is_insecure_by_itself() {
-        for host in ["localhost", "localhost:5000", "127.0.0.1:5000", "127.9.9.9", "[::1]:5000"] {
-            assert!(is_loopback(host), "{host}");
-        }
-        for host in ["127.0.0.1.example.org", "localhost.example.org:1", "10.0.0.1", "[::2]", "example.org"] {
-            assert!(!is_loopback(host), "{host}");
-        }
-    }
 }

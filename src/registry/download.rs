@@ -13,7 +13,8 @@ use crate::error::{Context as _, Error, Result};
 use crate::image::archive::layers::damaged;
 use crate::image::digest::Digest;
 use crate::image::manifest::Descriptor;
-use crate::registry::client::{Client, Problem, Tries};
+use crate::net::{Problem, Tries};
+use crate::registry::client::Client;
 
 /// Progress after which an earlier failure no longer counts.
 const PROGRESS: u64 = 1 << 20;
@@ -75,7 +76,7 @@ impl Client<'_> {
             _ => {
                 download.ranges = false;
                 download.restart()?;
-                return Err(passing("it gave another part than was asked for"));
+                return Err(Problem::passing("it gave another part than was asked for"));
             }
         }
         while let Some(chunk) = response.chunk().await.map_err(|e| self.transport(e))? {
@@ -87,7 +88,7 @@ impl Client<'_> {
             download.written += chunk.len() as u64;
         }
         if download.written < download.blob.size {
-            return Err(passing(format!(
+            return Err(Problem::passing(format!(
                 "the connection ended after {} of {} bytes",
                 download.written, download.blob.size
             )));
@@ -122,14 +123,10 @@ impl Download<'_> {
             return Problem::Lasting(error.hint("the registry's copy is damaged, or something on the way changes it"));
         }
         match self.restart() {
-            Ok(()) => passing(error.to_string()),
+            Ok(()) => Problem::passing(error.to_string()),
             Err(e) => Problem::Lasting(e),
         }
     }
-}
-
-fn passing(why: impl Into<String>) -> Problem {
-    Problem::Passing { why: why.into(), after: None }
 }
 
 /// `Content-Range: bytes 100-199/200`

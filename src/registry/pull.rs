@@ -15,8 +15,9 @@ use crate::image::config::{ImageConfig, Platform};
 use crate::image::digest::Digest;
 use crate::image::manifest::{DOCKER_CONFIG, Descriptor, Index, Manifest, OCI_CONFIG};
 use crate::image::store::Store;
+use crate::net::{Caller, block_on};
 use crate::registry::client::{Client, Document};
-use crate::registry::{Caller, Options, Reference, block_on, download};
+use crate::registry::{Options, Reference, download};
 
 /// Indexes within indexes end somewhere.
 const MAX_DEPTH: usize = 4;

@@ -9,6 +9,7 @@ use super::credentials::Credentials;
 use super::fake::{Auth, Fake, Trouble};
 use super::*;
 use crate::error::{Error, Kind};
+use crate::event::{Cancel, Event, Sink};
 use crate::image::archive::fixture::{self, Image};
 use crate::image::config::Platform;
 use crate::image::manifest::{OCI_INDEX, OCI_MANIFEST};

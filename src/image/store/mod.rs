@@ -14,6 +14,7 @@
 //! results/<key>.json          node key to image
 //! refs/<encoded name>.json    image name to manifest
 //! cache/<id>/                 RUN --mount=type=cache
+//! sources/files/<sha256>      what ADD fetched; sources/git/<key> bare repositories; sources/addresses what is known of each
 //! locks/<key>                 one builder at a time for each key
 //! tmp/<owner>/                work in progress; swept when its owner is gone
 //! logs/  state/               logs of runs; fingerprints, durations, hash table
@@ -47,6 +48,7 @@ mod locks;
 mod prune;
 mod records;
 mod refs;
+mod sources;
 #[cfg(test)]
 mod tests;
 mod tmp;
@@ -65,8 +67,20 @@ pub use verify::{Damage, Finding};
 const VERSION: &str = "1";
 /// How long `open` waits for a prune to end.
 const PATIENCE: Duration = Duration::from_secs(60);
-const DIRECTORIES: [&str; 9] =
-    ["blobs/sha256", "layers", "steps", "results", "refs", "cache", "locks", "logs", "state"];
+const DIRECTORIES: [&str; 12] = [
+    "blobs/sha256",
+    "layers",
+    "steps",
+    "results",
+    "refs",
+    "cache",
+    "locks",
+    "logs",
+    "state",
+    "sources/files",
+    "sources/addresses",
+    "sources/git",
+];
 
 /// A handle to an open store; cheap to clone.
 #[derive(Clone, Debug)]

@@ -79,7 +79,9 @@ impl Store {
         pruner.layers(&live)?;
         pruner.blobs(&live)?;
         if options.caches {
-            for path in self.files("cache")? {
+            let sources = ["sources/files", "sources/git", "sources/addresses"];
+            let kept = ["cache"].iter().chain(&sources).map(|dir| self.files(dir)).collect::<Result<Vec<_>>>()?;
+            for path in kept.into_iter().flatten() {
                 if !pruner.recent(&path) {
                     pruner.remove(&path)?;
                     pruner.report.caches += 1;

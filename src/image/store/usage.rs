@@ -87,10 +87,14 @@ impl Store {
         let sum = |directory: &str| -> Result<u64> {
             Ok(self.files(directory)?.par_iter().map(|path| sys::disk_use(path)).sum())
         };
+        let mut caches = 0;
+        for directory in ["cache", "sources/files", "sources/git", "sources/addresses"] {
+            caches += sum(directory)?;
+        }
         let mut other = 0;
         for directory in ["steps", "results", "refs", "locks", "logs", "state", "tmp"] {
             other += sum(directory)?;
         }
-        Ok(DiskUse { layers: sum("layers")?, blobs: sum("blobs/sha256")?, caches: sum("cache")?, other })
+        Ok(DiskUse { layers: sum("layers")?, blobs: sum("blobs/sha256")?, caches, other })
     }
 }

@@ -1,0 +1,332 @@
+//! What everything that talks to the network has in common: patience, time limits, what to make of failures.
+//!
+//! Proxies and additional CA certificates are those that the environment names (HTTPS_PROXY, NO_PROXY, SSL_CERT_FILE,
+//! …): the HTTP library looks there by itself. The one place where anything asynchronous is started: a runtime of one
+//! thread that lives as long as a call.
+
+use std::error::Error as StdError;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use reqwest::StatusCode;
+use reqwest::header::{self, HeaderMap};
+
+use crate::error::{Context as _, Error, Result};
+use crate::event::{Cancel, Event, Sink};
+
+/// How often and how patiently something that failed is tried again.
+#[derive(Clone, Debug)]
+pub struct Retry {
+    /// All of them, the first one included.
+    pub attempts: u32,
+    /// Doubled with each wait.
+    pub first_wait: Duration,
+    /// A server that asks for a longer one is given up.
+    pub longest_wait: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Retry { attempts: 5, first_wait: Duration::from_secs(1), longest_wait: Duration::from_secs(120) }
+    }
+}
+
+impl Retry {
+    /// Before the try after this many.
+    pub(crate) fn backoff(&self, tries: u32) -> Duration {
+        self.first_wait.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(self.longest_wait)
+    }
+}
+
+/// Who asks: named in events, and able to stop.
+#[derive(Clone, Copy)]
+pub struct Caller<'a> {
+    pub node: &'a Arc<str>,
+    pub sink: &'a dyn Sink,
+    pub cancel: &'a Cancel,
+}
+
+impl Caller<'_> {
+    pub(crate) fn background(&self, title: String) {
+        self.sink.event(Event::Background { node: self.node.clone(), title });
+    }
+
+    pub(crate) fn warning(&self, message: String) {
+        self.sink.event(Event::Warning { node: Some(self.node.clone()), message });
+    }
+}
+
+/// Why a try did not work.
+pub(crate) enum Problem {
+    /// It may work later; `after` is when the server said so.
+    Passing {
+        why: String,
+        after: Option<Duration>,
+    },
+    /// Nobody answers, which may pass too.
+    Silence {
+        why: String,
+    },
+    Lasting(Error),
+}
+
+impl Problem {
+    pub(crate) fn passing(why: impl Into<String>) -> Problem {
+        Problem::Passing { why: why.into(), after: None }
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        Problem::Lasting(error)
+    }
+}
+
+/// Counts the tries of one thing.
+#[derive(Default)]
+pub(crate) struct Tries(pub(crate) u32);
+
+impl Tries {
+    /// For when something was achieved.
+    pub(crate) fn reset(&mut self) {
+        self.0 = 0;
+    }
+
+    /// How long to wait before `problem` is tried again, or why it isn't. `who` is a server: `the registry h`; `what`
+    /// is what it should give, where the caller doesn't say it.
+    pub(crate) fn next(
+        &mut self,
+        retry: &Retry,
+        problem: Problem,
+        who: &str,
+        what: &str,
+    ) -> Result<(Duration, String)> {
+        let (why, after, reached) = match problem {
+            Problem::Lasting(error) => return Err(error),
+            Problem::Passing { why, after } => (why, after, true),
+            Problem::Silence { why } => (why, None, false),
+        };
+        self.0 += 1;
+        let gave_up = |error: Error| match what {
+            "" => error.cause(&why),
+            what => error.cause(format!("cannot fetch {what}")).cause(&why),
+        };
+        if self.0 >= retry.attempts {
+            let how = if reached { "does not answer as it should" } else { "cannot be reached" };
+            let tried = if self.0 > 1 { format!("it was tried {} times; ", self.0) } else { String::new() };
+            return Err(gave_up(Error::unusable(format!("{who} {how}")))
+                .hint(format!("{tried}check the name, the network and the proxy, or try again later")));
+        }
+        let wait = after.unwrap_or_else(|| retry.backoff(self.0));
+        if wait > retry.longest_wait {
+            return Err(gave_up(Error::unusable(format!("{who} wants no requests for now")))
+                .hint(format!("it asks to wait for {} s", wait.as_secs())));
+        }
+        Ok((wait, why))
+    }
+}
+
+/// Waits when it makes sense to try again, and tells so; else gives the reason why not.
+pub(crate) async fn wait(
+    retry: &Retry,
+    tries: &mut Tries,
+    problem: Problem,
+    host: &str,
+    what: &str,
+    caller: &Caller<'_>,
+) -> Result<()> {
+    let (wait, why) = tries.next(retry, problem, host, "")?;
+    caller.warning(trying_again(host, &why, what, wait, tries, retry));
+    tokio::time::sleep(wait).await;
+    Ok(())
+}
+
+pub(crate) fn trying_again(host: &str, why: &str, what: &str, wait: Duration, tries: &Tries, retry: &Retry) -> String {
+    format!(
+        "{host}: {why} (fetching {what}); trying again in {}, {} of {} tries",
+        seconds(wait),
+        tries.0 + 1,
+        retry.attempts
+    )
+}
+
+/// With the certificates of this machine. `loopback`: without a proxy, which could not reach this machine's own address.
+pub(crate) fn client(connect: Duration, idle: Duration, loopback: bool, insecure: bool) -> Result<reqwest::Client> {
+    // Fails when the process has a provider already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut builder = reqwest::Client::builder()
+        .user_agent(concat!("kollage/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(connect)
+        .read_timeout(idle)
+        .tls_danger_accept_invalid_certs(insecure)
+        .referer(false);
+    if loopback {
+        builder = builder.no_proxy();
+    }
+    builder.build().map_err(|e| Error::unusable("the certificates of this machine cannot be used").cause(innermost(&e)))
+}
+
+/// Runs a future on this thread until it is done or the run is cancelled.
+pub(crate) fn block_on<T>(cancel: &Cancel, work: impl Future<Output = Result<T>>) -> Result<T> {
+    cancel.check()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unusable(|| "cannot start the network runtime".to_owned())?;
+    // Tokio has no safe way to wait for a descriptor that it does not own.
+    let interrupted = async {
+        while !cancel.is_cancelled() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let done = runtime.block_on(async {
+        tokio::select! {
+            done = work => done,
+            () = interrupted => Err(Error::interrupted()),
+        }
+    });
+    // A lookup of a name may hang in a thread of its own; nobody waits for it.
+    runtime.shutdown_background();
+    done
+}
+
+/// No answer at all. `who` is a server: `the registry h`.
+pub(crate) fn transport(
+    error: &reqwest::Error,
+    who: &str,
+    connect: Duration,
+    idle: Duration,
+    plain_http: &str,
+) -> Problem {
+    if let Some(tls) = find_tls(error) {
+        let failed = Error::unusable(format!("{who} cannot be reached safely")).cause(tls);
+        return Problem::Lasting(match tls {
+            rustls::Error::InvalidCertificate(_) => {
+                failed.hint("if it is signed by your own authority, add that to the machine's CA bundle")
+            }
+            rustls::Error::InvalidMessage(_) => failed.hint(plain_http),
+            _ => failed,
+        });
+    }
+    if error.is_redirect() {
+        return Problem::Lasting(Error::unusable(format!("{who} sends on and on")).cause("too many redirects"));
+    }
+    let why = if error.is_timeout() {
+        format!("nothing arrived for {}", seconds(if error.is_connect() { connect } else { idle }))
+    } else if error.is_body() || error.is_decode() {
+        format!("the connection broke ({})", innermost(error))
+    } else {
+        innermost(error)
+    };
+    Problem::Silence { why }
+}
+
+/// In seconds, or as a date (RFC 9110, 10.2.3).
+pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = value.parse::<u64>() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let left = http_date(value)?.duration_since(jiff::Timestamp::try_from(now).ok()?);
+    Some(Duration::try_from(left).unwrap_or(Duration::ZERO))
+}
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT`
+pub(crate) fn http_date(text: &str) -> Option<jiff::Timestamp> {
+    jiff::fmt::rfc2822::DateTimeParser::new().relaxed_weekday(true).parse_timestamp(text.trim()).ok()
+}
+
+pub(crate) fn status_name(status: StatusCode) -> String {
+    match status.canonical_reason() {
+        Some(reason) => format!("{} {reason}", status.as_u16()),
+        None => status.as_u16().to_string(),
+    }
+}
+
+pub(crate) fn seconds(duration: Duration) -> String {
+    if duration.subsec_millis() == 0 { format!("{} s", duration.as_secs()) } else { format!("{duration:.1?}") }
+}
+
+/// For a person: `12.3 MB`.
+pub(crate) fn size(bytes: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "shown with one digit behind the point")]
+    let value = bytes as f64;
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.1} kB", value / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", value / 1e6),
+        _ => format!("{:.1} GB", value / 1e9),
+    }
+}
+
+/// The end of the chain of causes: `Connection refused`. Layers above it repeat the address, which may have secrets.
+pub(crate) fn innermost(error: &reqwest::Error) -> String {
+    let mut source: &dyn StdError = error;
+    while let Some(next) = source.source() {
+        source = next;
+    }
+    if std::ptr::addr_eq(source, error) {
+        // Without a cause its own words have the address in them.
+        return if error.is_redirect() { "too many redirections".into() } else { "the request failed".into() };
+    }
+    source.to_string()
+}
+
+fn find_tls(error: &reqwest::Error) -> Option<&rustls::Error> {
+    let mut source: Option<&(dyn StdError + 'static)> = error.source();
+    while let Some(current) = source {
+        if let Some(tls) = current.downcast_ref::<rustls::Error>() {
+            return Some(tls);
+        }
+        // The error within an I/O error is not among its sources, only that one's sources are.
+        let inner = current.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        source = match inner {
+            Some(inner) => Some(inner),
+            None => current.source(),
+        };
+    }
+    None
+}
+
+/// `localhost` and the machine's own addresses, with or without a port.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    if let Some(v6) = host.strip_prefix('[') {
+        return v6.split(']').next().and_then(|a| a.parse::<Ipv6Addr>().ok()).is_some_and(|a| a.is_loopback());
+    }
+    let name = host.split(':').next().unwrap_or(host);
+    name == "localhost" || name.parse::<Ipv4Addr>().is_ok_and(|a| a.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retry_after_in_both_forms() {
+        let after = |value: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::RETRY_AFTER, value.parse().unwrap());
+            retry_after(&headers, SystemTime::now())
+        };
+        assert_eq!(after("7"), Some(Duration::from_secs(7)));
+        assert_eq!(after("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
+        assert!(after("Fri, 06 Nov 2999 08:49:37 GMT").unwrap() > Duration::from_secs(1_000_000));
+        assert_eq!(after("soon"), None);
+    }
+
+    #[test]
+    fn only_the_machine_itself_is_loopback() {
+        for host in ["localhost", "localhost:5000", "127.0.0.1:5000", "127.9.9.9", "[::1]:5000"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["127.0.0.1.example.org", "localhost.example.org:1", "10.0.0.1", "[::2]", "example.org"] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        assert_eq!([size(999), size(12_345), size(12_345_678)], ["999 B", "12.3 kB", "12.3 MB"]);
+    }
+}
