@@ -132,7 +132,7 @@ pub struct Build {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "One Dockerfile instead of a catalogue")]
 pub struct OneDockerfile {
-    /// Build this Dockerfile
+    /// Build this Dockerfile; `-` reads it from standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["profiles", "plugins", "patterns"])]
     pub dockerfile: Option<PathBuf>,
     /// Its context [default: the directory of the Dockerfile]
@@ -144,6 +144,10 @@ pub struct OneDockerfile {
     /// Stage to build [default: the last one]
     #[arg(long, value_name = "STAGE", requires = "dockerfile")]
     pub target: Option<String>,
+    /// What a name in FROM, COPY --from and RUN --mount=from means: a directory, docker-image://NAME,
+    /// oci-layout://DIR[:NAME], or the address of a git repository or a file
+    #[arg(long = "build-context", value_name = "NAME=VALUE", requires = "dockerfile")]
+    pub build_contexts: Vec<String>,
     /// Label to put on the result
     #[arg(long = "label", value_name = "NAME=VALUE", requires = "dockerfile")]
     pub labels: Vec<String>,

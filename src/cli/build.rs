@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime};
 use crate::catalogue::Catalogue;
 use crate::cli::App;
 use crate::cli::args::{Build, How, OneDockerfile, Progress as ProgressArg, Select};
+use crate::cli::context::{contexts, refuse_remote};
 use crate::cli::machine::{self, EngineFlags};
 use crate::cli::no_cache::no_cache;
 use crate::cli::secret::secrets;
@@ -129,15 +130,14 @@ impl Target {
     }
 
     fn one(app: &App, args: &Build, file: &Path) -> Result<Target> {
-        let OneDockerfile { context, names, target, labels, .. } = &args.one;
-        let say = || format!("cannot read {}", file.display());
-        if !std::fs::metadata(file).bad_input(say)?.is_file() {
-            return Err(Error::bad_input(say()).cause("it is not a regular file"));
-        }
-        let text = std::fs::read_to_string(file).bad_input(say)?;
-        let source = SourceFile::new(file, text);
+        let OneDockerfile { context, names, target, labels, build_contexts, .. } = &args.one;
+        let source = SourceFile::new(file, dockerfile(file)?);
+        let contexts = contexts(build_contexts)?;
         let root = match context {
-            Some(dir) => dir.clone(),
+            Some(dir) => {
+                refuse_remote(dir)?;
+                dir.clone()
+            }
             None => match file.parent() {
                 Some(dir) if !dir.as_os_str().is_empty() => dir.to_owned(),
                 _ => PathBuf::from("."),
@@ -161,11 +161,24 @@ impl Target {
             target: target.clone(),
             build_args: workspace::with_epoch(settings.build.build_args.clone(), source_date_epoch),
             platform: workspace::platform(&args.settings)?,
+            contexts: contexts.keys().cloned().collect(),
         };
-        let graph = assemble_one(&source, context, names, label_map, &inputs).map_err(wrong_definitions)?;
+        let graph = assemble_one(&source, context, names, label_map, &inputs, &contexts).map_err(wrong_definitions)?;
         let (warnings, left_out) = (Diagnostics::default(), Vec::new());
         Ok(Target { graph, settings, inputs, source_date_epoch, warnings, left_out })
     }
+}
+
+/// The text of a Dockerfile; `-` is standard input.
+fn dockerfile(file: &Path) -> Result<String> {
+    let say = || format!("cannot read {}", file.display());
+    if file == Path::new("-") {
+        return io::read_to_string(io::stdin()).bad_input(|| "cannot read a Dockerfile from standard input".into());
+    }
+    if !std::fs::metadata(file).bad_input(say)?.is_file() {
+        return Err(Error::bad_input(say()).cause("it is not a regular file"));
+    }
+    std::fs::read_to_string(file).bad_input(say)
 }
 
 /// A name as it is kept: with a tag, and otherwise as it was written.
@@ -187,7 +200,7 @@ fn jobs(how: &How, settings: &crate::catalogue::Settings) -> usize {
 /// Fails in seconds what would otherwise fail after forty minutes: all that is missing at once.
 fn preflight(engine: &EmbeddedEngine, graph: &Graph, planned: &[Planned]) -> Result<()> {
     use crate::engine::Engine as _;
-    if planned.iter().all(|p| p.action == Action::Reuse) {
+    if planned.iter().all(|p| p.action == Action::Reuse && p.asks.is_empty()) {
         return Ok(());
     }
     let mut problems = engine.preflight();
@@ -196,6 +209,13 @@ fn preflight(engine: &EmbeddedEngine, graph: &Graph, planned: &[Planned]) -> Res
             && let Err(error) = engine.base_preflight(source)
         {
             problems.push(error);
+        }
+        for ask in &planned.asks {
+            if let Err(error) = engine.fetch_preflight(&ask.remote)
+                && !problems.iter().any(|known| known.message() == error.message())
+            {
+                problems.push(error);
+            }
         }
     }
     let mut problems = problems.into_iter();

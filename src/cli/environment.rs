@@ -33,6 +33,8 @@ pub struct Environment {
     pub docker_config: Option<PathBuf>,
     /// `XDG_RUNTIME_DIR`, where podman and skopeo keep auth.json.
     pub runtime_dir: Option<PathBuf>,
+    /// `PATH`: where git and ssh are looked for.
+    pub path: Option<OsString>,
     /// Proxy variables that are lent to steps: `http_proxy`, `https_proxy`, `ftp_proxy`, `no_proxy`, `all_proxy`, and
     /// the same in capitals.
     pub proxy: Vec<(String, String)>,
@@ -70,6 +72,7 @@ impl Environment {
             auth_file: path("REGISTRY_AUTH_FILE"),
             docker_config: path("DOCKER_CONFIG"),
             runtime_dir: path("XDG_RUNTIME_DIR"),
+            path: env::var_os("PATH").filter(|v| !v.is_empty()),
             proxy: proxy.filter_map(|name| Some((name.clone(), text(&name)?))).collect(),
         }
     }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+
 use crate::catalogue::{CaBundle, EngineName, Settings};
 use crate::cli::args;
 use crate::cli::environment::Environment;
@@ -13,7 +15,8 @@ use crate::dockerfile;
 use crate::dockerfile::step::{Action as StepAction, MountKind};
 use crate::engine::SecretSource;
 use crate::engine::embedded::{EmbeddedEngine, Options, lend};
-use crate::error::{Error, Result};
+use crate::error::{Context as _, Error, Result};
+use crate::fetch;
 use crate::graph::node::Graph;
 use crate::graph::plan::{Action, Planned};
 use crate::image::store::Store;
@@ -107,15 +110,56 @@ pub fn engine(store: Store, flags: EngineFlags<'_>, settings: &Settings, env: &E
         CaBundle::Auto => lend::extra_authorities(&lend::TrustPaths::default())?,
     };
     let network = flags.network.map_or(build.network, args::Network::typed);
+    let registry = registry_options(env, build.retries)?;
+    let fetch = fetch::Options {
+        retry: registry.retry.clone(),
+        path: env.path.clone().unwrap_or(fetch::Options::default().path),
+        proxy: env.proxy.clone(),
+        ca_bundle: ca_bundle.clone(),
+        tokens: tokens(&flags.secrets)?,
+        ..fetch::Options::default()
+    };
     let options = Options {
         network,
+        fetch,
         lending: lend::Lending { ca_bundle, proxy: env.proxy.clone() },
         secrets: flags.secrets,
         codec: build.compression,
-        registry: registry_options(env, build.retries)?,
+        registry,
         ..Options::default()
     };
     Ok(EmbeddedEngine::new(store, options))
+}
+
+/// Secrets that unlock web repositories, by the names that BuildKit gives them: `GIT_AUTH_TOKEN`, `GIT_AUTH_HEADER`,
+/// either with a host behind a dot.
+fn tokens(secrets: &Secrets) -> Result<Vec<fetch::Token>> {
+    let mut tokens = Vec::new();
+    // A whole header counts more than a token, as in BuildKit.
+    for (prefix, is_header) in [("GIT_AUTH_HEADER", true), ("GIT_AUTH_TOKEN", false)] {
+        for (id, source) in secrets {
+            let host = match id.strip_prefix(prefix) {
+                Some("") => None,
+                Some(rest) => match rest.strip_prefix('.') {
+                    Some(host) => Some(host.to_owned()),
+                    None => continue,
+                },
+                None => continue,
+            };
+            let value = match source {
+                SecretSource::Value(value) => value.clone(),
+                SecretSource::File(path) => std::fs::read(path)
+                    .bad_input(|| format!("cannot read the secret `{id}` from {}", path.display()))?,
+            };
+            let value = String::from_utf8_lossy(&value).trim().to_owned();
+            let header = match is_header {
+                true => value,
+                false => format!("Basic {}", BASE64_STANDARD.encode(format!("x-access-token:{value}"))),
+            };
+            tokens.push(fetch::Token { host, header });
+        }
+    }
+    Ok(tokens)
 }
 
 fn engine_name(text: &str) -> Result<EngineName> {

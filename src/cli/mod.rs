@@ -15,6 +15,7 @@ use crate::report::style::Look;
 
 mod args;
 mod build;
+mod context;
 mod environment;
 mod graph;
 mod init;

@@ -6,6 +6,7 @@ use crate::catalogue::Catalogue;
 use crate::engine::BaseSource;
 use crate::error::Kind;
 use crate::event::Outcome;
+use crate::fetch::Remote;
 use crate::graph::node::{Graph, Node, NodeKind};
 use crate::graph::plan::{Action, Planned};
 use crate::report::plan::{Action as PlanAction, PlanRow};
@@ -100,5 +101,8 @@ pub fn source_name(source: &BaseSource) -> &'static str {
         BaseSource::DockerArchive { .. } => "docker-archive",
         BaseSource::RootfsTar { .. } => "rootfs",
         BaseSource::Registry { .. } => "registry",
+        BaseSource::Directory { .. } => "directory",
+        BaseSource::Remote(Remote::File(_)) => "web",
+        BaseSource::Remote(Remote::Git(_)) => "git",
     }
 }

@@ -84,6 +84,7 @@ impl Workspace {
             target: None,
             build_args: with_epoch(catalogue.settings.build.build_args.clone(), source_date_epoch),
             platform: platform(settings)?,
+            contexts: BTreeSet::new(),
         };
         Ok(Workspace { catalogue, selected, inputs, source_date_epoch })
     }

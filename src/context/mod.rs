@@ -45,6 +45,8 @@ pub struct Entry {
     /// Permission bits.
     pub mode: u32,
     pub size: u64,
+    /// A directory that was not selected itself, but leads to something that was.
+    pub on_the_way: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +125,13 @@ impl Context {
     /// .dockerignore and `excludes` leave. No match is an empty list.
     pub fn select(&self, pattern: &str, excludes: &[String]) -> Result<Vec<Selected>> {
         self.select_all(pattern, excludes)
+    }
+
+    /// What `COPY --parents` takes: of everything below `pivot` (expanded as by `select`) what `pattern`, a pattern of
+    /// .dockerignore's kind relative to it, matches, with the directories that lead there. No link below the pivot is
+    /// followed. A name, other than a pattern, that isn't there is an empty list.
+    pub fn select_parents(&self, pivot: &str, pattern: &str, excludes: &[String]) -> Result<Vec<Selected>> {
+        self.select_below(pivot, pattern, excludes)
     }
 
     /// Digest of names, kinds, permission bits, link targets and contents; never of times or owners.

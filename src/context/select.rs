@@ -19,6 +19,31 @@ const MOST_LINKS: usize = 255;
 
 impl Context {
     pub(super) fn select_all(&self, pattern: &str, excludes: &[String]) -> Result<Vec<Selected>> {
+        self.select_matching(pattern, excludes, None)
+    }
+
+    pub(super) fn select_below(&self, pivot: &str, pattern: &str, excludes: &[String]) -> Result<Vec<Selected>> {
+        let includes = Includes::new(pattern)?;
+        let mut selected = self.select_matching(pivot, excludes, Some(&includes))?;
+        let directory = |one: &Selected| one.entries.first().is_some_and(|e| e.kind == EntryKind::Directory);
+        selected.retain(directory);
+        // Docker takes nothing of a pivot that nothing stands behind, and of patterns that match nothing; a name has
+        // to be there.
+        if pattern != "." && !glob::has_wildcards(pivot) && !glob::has_wildcards(pattern) {
+            let excluded = |one: &Selected| {
+                !excludes.is_empty() && self.root().join(&one.root).join(pattern).symlink_metadata().is_ok()
+            };
+            selected.retain(|one| one.entries.iter().any(|entry| entry.path != one.root) || excluded(one));
+        }
+        Ok(selected)
+    }
+
+    fn select_matching(
+        &self,
+        pattern: &str,
+        excludes: &[String],
+        includes: Option<&Includes>,
+    ) -> Result<Vec<Selected>> {
         let excludes = Matcher::new(excludes.iter().map(String::as_str))
             .map_err(|(at, why)| Error::bad_input(format!("`--exclude={}` is not a pattern: {why}", excludes[at])))?;
         let mut selected = Vec::new();
@@ -30,8 +55,8 @@ impl Context {
                 }
                 continue;
             };
-            let mut walk = Walk { context: self, excludes: &excludes, root: &root, entries: Vec::new() };
-            walk.begin(&name)?;
+            let mut walk = Walk { context: self, excludes: &excludes, includes, root: &root, entries: Vec::new() };
+            walk.begin()?;
             if !walk.entries.is_empty() {
                 let entries = walk.entries;
                 let name = name.file_name().map(ToOwned::to_owned).unwrap_or_default();
@@ -179,30 +204,45 @@ impl Context {
     }
 }
 
+/// The pattern of `COPY --parents`.
+struct Includes {
+    matcher: Matcher,
+    /// The names that it begins with, before anything that is a pattern.
+    literal: Vec<String>,
+}
+
+impl Includes {
+    fn new(pattern: &str) -> Result<Includes> {
+        let matcher = Matcher::new([pattern]).map_err(|(_, why)| {
+            let error = Error::bad_input(format!("`{pattern}` is not a pattern: {why}"));
+            error.hint("put `\\` before a character that is meant as it is")
+        })?;
+        let literal = pattern.split('/').take_while(|part| !part.contains(['*', '?', '[', '\\', '!']));
+        Ok(Includes { matcher, literal: literal.map(str::to_owned).collect() })
+    }
+
+    fn may_match_below(&self, directory: &str) -> bool {
+        directory.split('/').zip(&self.literal).all(|(part, literal)| part == literal)
+    }
+}
+
 struct Walk<'a> {
     context: &'a Context,
     excludes: &'a Matcher,
-    /// The match: `--exclude` looks at paths below it.
+    /// None: everything that is not excluded.
+    includes: Option<&'a Includes>,
+    /// The match: `--exclude` looks at paths below it, and never at what was named itself.
     root: &'a Path,
     entries: Vec<Entry>,
 }
 
 impl Walk<'_> {
-    fn begin(&mut self, name: &Path) -> Result<()> {
+    fn begin(&mut self) -> Result<()> {
         let above = self.root.parent().map(|parent| self.context.ignored(parent).1);
-        let full = self.context.root().join(self.root);
-        let metadata = fs::metadata(&full).bad_input(|| format!("cannot read {}", full.display()))?;
-        if !metadata.is_dir() {
-            // A file that was named itself is measured by its name.
-            let file_name = name.file_name().unwrap_or_default().to_string_lossy();
-            if self.excludes.matches(&file_name, None).0 {
-                return Ok(());
-            }
-        }
-        self.visit(self.root, above.flatten().as_ref(), None)
+        self.visit(self.root, &States { ignore: above.flatten(), ..States::default() })
     }
 
-    fn visit(&mut self, path: &Path, ignore_above: Option<&State>, exclude_above: Option<&State>) -> Result<()> {
+    fn visit(&mut self, path: &Path, above: &States) -> Result<()> {
         let full = self.context.root().join(path);
         let metadata = fs::symlink_metadata(&full).bad_input(|| format!("cannot read {}", full.display()))?;
         let text = path.to_string_lossy();
@@ -210,18 +250,25 @@ impl Walk<'_> {
         let (ignored, ignore) = match text.as_ref() {
             "" => (false, None),
             text => {
-                let (ignored, state) = self.context.ignore.matches(text, ignore_above);
+                let (ignored, state) = self.context.ignore.matches(text, above.ignore.as_ref());
                 (ignored, Some(state))
             }
         };
         let (excluded, exclude) = match below.as_ref() {
             "" => (false, None),
             below => {
-                let (excluded, state) = self.excludes.matches(below, exclude_above);
+                let (excluded, state) = self.excludes.matches(below, above.exclude.as_ref());
                 (excluded, Some(state))
             }
         };
-        let hidden = ignored || excluded;
+        let (included, include) = match (below.as_ref(), self.includes) {
+            ("", _) | (_, None) => (true, None),
+            (below, Some(includes)) => {
+                let (included, state) = includes.matcher.matches(below, above.include.as_ref());
+                (included, Some(state))
+            }
+        };
+        let hidden = ignored || excluded || !included;
         if !metadata.is_dir() {
             if !hidden && let Some(entry) = entry(path, &full, &metadata)? {
                 self.entries.push(entry);
@@ -230,15 +277,18 @@ impl Walk<'_> {
         }
         if (ignored && !self.context.ignore.may_bring_back_below(&text))
             || (excluded && !self.excludes.may_bring_back_below(&below))
+            || (!included && self.includes.is_some_and(|includes| !includes.may_match_below(&below)))
         {
             return Ok(());
         }
         let before = self.entries.len();
         let counts = !text.is_empty() || self.context.root_mode_counts;
         let mode = if counts { metadata.mode() & 0o7777 } else { 0o755 };
-        self.entries.push(Entry { path: path.to_owned(), kind: EntryKind::Directory, mode, size: 0 });
+        let on_the_way = excluded || !included;
+        self.entries.push(Entry { path: path.to_owned(), kind: EntryKind::Directory, mode, size: 0, on_the_way });
+        let states = States { ignore, exclude, include };
         for name in self.context.list(path)? {
-            self.visit(&path.join(name), ignore.as_ref(), exclude.as_ref())?;
+            self.visit(&path.join(name), &states)?;
         }
         if hidden && self.entries.len() == before + 1 {
             // Only there for the sake of what is below it, and there is nothing.
@@ -246,6 +296,14 @@ impl Walk<'_> {
         }
         Ok(())
     }
+}
+
+/// What each kind of pattern said about the directory above.
+#[derive(Default)]
+struct States {
+    ignore: Option<State>,
+    exclude: Option<State>,
+    include: Option<State>,
 }
 
 /// None for sockets, which cannot be copied.
@@ -261,5 +319,5 @@ fn entry(path: &Path, full: &Path, metadata: &fs::Metadata) -> Result<Option<Ent
         EntryKind::Other
     };
     let (mode, size) = (metadata.mode() & 0o7777, metadata.size());
-    Ok(Some(Entry { path: path.to_owned(), kind, mode, size }))
+    Ok(Some(Entry { path: path.to_owned(), kind, mode, size, on_the_way: false }))
 }

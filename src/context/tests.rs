@@ -258,3 +258,48 @@ fn a_file_that_goes_away_in_between_is_an_error_that_names_it() {
     let error = context.digest(&selected, &HashTable::default()).unwrap_err();
     assert!(error.message().ends_with("/a"), "{error}");
 }
+
+/// As `COPY --parents` sees it: paths of everything, directories with a slash.
+fn parents(context: &Context, pivot: &str, pattern: &str, excludes: &[&str]) -> Vec<String> {
+    let excludes: Vec<String> = excludes.iter().map(|e| (*e).to_owned()).collect();
+    let selected = context.select_parents(pivot, pattern, &excludes).unwrap();
+    let below = |s: &Selected| {
+        let entries = s.entries.iter().filter(|e| e.path != s.root);
+        entries
+            .map(|e| (e.path.strip_prefix(&s.root).unwrap().display().to_string(), e.kind.clone()))
+            .collect::<Vec<_>>()
+    };
+    let slash = |(path, kind)| if kind == EntryKind::Directory { format!("{path}/") } else { path };
+    selected.iter().flat_map(below).map(slash).collect()
+}
+
+#[test]
+fn parents_bring_the_directories_above_a_match() {
+    let dir = tree(&["a/b/one.c", "a/b/two.h", "a/d/", "a/three.c", "e/b/four.c", "l -> a"]);
+    let context = open(&dir);
+    for (pivot, pattern, excludes, expected) in [
+        (".", "a/b/one.c", &[][..], &["a/", "a/b/", "a/b/one.c"][..]),
+        (".", "a/b", &[], &["a/", "a/b/", "a/b/one.c", "a/b/two.h"]),
+        (".", "**/*.c", &[], &["a/", "a/b/", "a/b/one.c", "a/three.c", "e/", "e/b/", "e/b/four.c"]),
+        (".", "a/d", &[], &["a/", "a/d/"]),
+        (".", "*/b", &["**/*.h", "e"], &["a/", "a/b/", "a/b/one.c"]),
+        ("a", "b/*.c", &[], &["b/", "b/one.c"]),
+        ("*", "b/*.c", &[], &["b/", "b/one.c", "b/", "b/four.c"]),
+        ("l", "three.c", &[], &["three.c"]),
+        (".", "l/three.c", &[], &[]),
+        (".", "l", &[], &["l"]),
+        (".", "none", &[], &[]),
+    ] {
+        assert_eq!(parents(&context, pivot, pattern, excludes), expected, "{pivot}/./{pattern}");
+    }
+    // A name that isn't there is nothing; a pattern that matches nothing still is the pivot.
+    assert!(context.select_parents(".", "a/none", &[]).unwrap().is_empty());
+    assert_eq!(context.select_parents(".", "a/none*", &[]).unwrap().len(), 1);
+}
+
+#[test]
+fn parents_see_through_dockerignore() {
+    let dir = tree(&["a/b/one.c", "a/b/two.c", "a/c/three.c"]);
+    fs::write(dir.path().join(".dockerignore"), "a/b\n!a/b/two.c\n").unwrap();
+    assert_eq!(parents(&open(&dir), ".", "**/*.c", &[]), ["a/", "a/b/", "a/b/two.c", "a/c/", "a/c/three.c"]);
+}

@@ -7,7 +7,7 @@
 //! Semantics are those of BuildKit's frontend, where they differ from the older builder's; in particular, of an ENV
 //! and an ARG with the same name the later one wins.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::diag::{Diagnostics, SourceFile};
@@ -44,6 +44,25 @@ pub struct Inputs {
     pub target: Option<String>,
     pub build_args: BTreeMap<String, String>,
     pub platform: Platform,
+    /// Names that mean something that was given from outside (`--build-context`), whatever stage or image has them too.
+    pub contexts: BTreeSet<String>,
+}
+
+/// A name of a context or an image as the two are compared: Docker Hub's short forms are one name.
+pub fn context_name(name: &str) -> &str {
+    let name = name.strip_prefix("docker.io/").unwrap_or(name);
+    let name = name.strip_prefix("library/").unwrap_or(name);
+    name.strip_suffix(":latest").unwrap_or(name)
+}
+
+impl Inputs {
+    /// The context that a name in the Dockerfile means.
+    fn context(&self, name: &str) -> Option<&str> {
+        let bare = context_name(name);
+        // Names of stages are compared without regard to case.
+        let same = |known: &&String| known.as_str() == bare || known.eq_ignore_ascii_case(name);
+        self.contexts.iter().find(same).map(String::as_str)
+    }
 }
 
 /// A Dockerfile with its FROM lines expanded, reduced to what the target needs.

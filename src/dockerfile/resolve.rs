@@ -23,7 +23,7 @@ pub(super) fn resolve(dockerfile: &Arc<Dockerfile>, inputs: &Inputs) -> Result<R
     let target = target(dockerfile, inputs, &mut problems);
     // Everywhere, not only where the target leads: a reference to a later stage can never work.
     let needs: Vec<Vec<From>> =
-        (0..stages.len()).map(|index| needs(dockerfile, &stages, index, &mut problems)).collect();
+        (0..stages.len()).map(|index| needs(dockerfile, inputs, &stages, index, &mut problems)).collect();
     let Some(target) = target.filter(|_| !problems.has_errors()) else { return Err(problems) };
 
     let mut needed = BTreeSet::from([target]);
@@ -113,10 +113,11 @@ fn stage(
         None => StageBase::Scratch,
         Some(expanded) => {
             complete(dockerfile, from, &expanded, problems);
-            match earlier(dockerfile, index, &expanded.text) {
-                Some(stage) => StageBase::Stage(stage),
-                None if expanded.text == "scratch" => StageBase::Scratch,
-                None => StageBase::Image(expanded.text),
+            match (inputs.context(&expanded.text), earlier(dockerfile, index, &expanded.text)) {
+                (Some(context), _) => StageBase::Image(context.to_owned()),
+                (None, Some(stage)) => StageBase::Stage(stage),
+                (None, None) if expanded.text == "scratch" => StageBase::Scratch,
+                (None, None) => StageBase::Image(expanded.text),
             }
         }
     };
@@ -204,7 +205,13 @@ pub(super) fn instructions<'a>(
     triggers.chain(stage.instructions.iter().map(|i| (i, false)))
 }
 
-fn needs(dockerfile: &Dockerfile, stages: &[ResolvedStage], index: usize, problems: &mut Diagnostics) -> Vec<From> {
+fn needs(
+    dockerfile: &Dockerfile,
+    inputs: &Inputs,
+    stages: &[ResolvedStage],
+    index: usize,
+    problems: &mut Diagnostics,
+) -> Vec<From> {
     let mut needs = match &stages[index].base {
         StageBase::Scratch => Vec::new(),
         StageBase::Stage(stage) => vec![From::Stage(*stage)],
@@ -214,7 +221,7 @@ fn needs(dockerfile: &Dockerfile, stages: &[ResolvedStage], index: usize, proble
     for (instruction, onbuild) in instructions(dockerfile, &stages[index].base, stage) {
         let place = |span: &Span| if onbuild { stage.from.image.span.clone() } else { span.clone() };
         for (reference, span) in references(instruction) {
-            match refer(dockerfile, index, &reference) {
+            match refer(dockerfile, inputs, index, &reference) {
                 Ok(from) => needs.push(from),
                 Err((message, hint)) => {
                     let mut problem = Diagnostic::error(message).at(&dockerfile.file, place(&span));
@@ -254,6 +261,7 @@ pub(super) fn references(instruction: &Instruction) -> Vec<(Reference, Span)> {
 /// What `reference` means in stage `index`, or what is wrong with it.
 pub(super) fn refer(
     dockerfile: &Dockerfile,
+    inputs: &Inputs,
     index: usize,
     reference: &Reference,
 ) -> Result<From, (String, Option<String>)> {
@@ -267,9 +275,16 @@ pub(super) fn refer(
         return Err((format!("variables are not expanded in `{flag}`"), Some(hint.into())));
     }
     let backwards = || Some("a stage can only take files from stages above it".to_owned());
+    if let Some(context) = inputs.context(name) {
+        return Ok(From::Image(context.to_owned()));
+    }
     if let Some(number) = number {
         return match usize::try_from(number) {
-            Ok(number) if number < index => Ok(From::Stage(number)),
+            // A context stands for the stage of its name, whatever that is called here.
+            Ok(number) if number < index => {
+                let own = dockerfile.stages[number].from.name.as_ref().and_then(|name| inputs.context(&name.value));
+                Ok(own.map_or(From::Stage(number), |context| From::Image(context.to_owned())))
+            }
             Ok(number) if number == index => Err((format!("stage {number} takes files from itself"), backwards())),
             Ok(number) if number < dockerfile.stages.len() => {
                 Err((format!("stage {number} comes after the one that takes files from it"), backwards()))

@@ -1,36 +1,25 @@
 //! What a source of COPY or ADD is: a path below the context, a URL, a git repository.
 
 use super::step::Source;
+use crate::fetch::address::GitAddress;
 
-pub(super) fn classify(source: &str) -> Source {
-    if is_git(source) {
-        Source::Git(source.to_owned())
-    } else if is_http(source) {
-        Source::Url(source.to_owned())
-    } else {
-        Source::Path(below_root(source))
+/// What is wrong with a repository's address comes as a text.
+pub(super) fn classify(source: &str) -> Result<Source, String> {
+    match GitAddress::parse(source) {
+        Some(address) => Ok(Source::Git(address?)),
+        None if is_http(source) => Ok(Source::Url(source.to_owned())),
+        None => Ok(Source::Path(below_root(source))),
     }
+}
+
+/// With `--parents`, what stands before `/./` is not made again at the destination; without it, everything is.
+pub(super) fn with_parents(source: &str) -> Source {
+    let (pivot, pattern) = source.split_once("/./").unwrap_or(("", source));
+    Source::Parents { pivot: below_root(pivot), pattern: below_root(pattern) }
 }
 
 fn is_http(source: &str) -> bool {
     source.starts_with("http://") || source.starts_with("https://")
-}
-
-/// A web address is a repository only when its path ends in `.git`.
-fn is_git(source: &str) -> bool {
-    match source.split_once("://") {
-        Some((scheme, rest)) if matches!(scheme.to_ascii_lowercase().as_str(), "http" | "https") => {
-            let rest = rest.split(['#', '?']).next().unwrap_or_default();
-            rest.split_once('/').is_some_and(|(_, path)| path.ends_with(".git"))
-        }
-        Some((scheme, _)) => matches!(scheme.to_ascii_lowercase().as_str(), "ssh" | "git"),
-        // `user@host:path`
-        None => source.split_once(':').is_some_and(|(host, path)| {
-            let word =
-                |s: &str, more: &str| !s.is_empty() && s.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c));
-            !path.is_empty() && host.split_once('@').is_some_and(|(user, host)| word(user, "-_") && word(host, ".-_"))
-        }),
-    }
 }
 
 /// Relative and clean: whatever climbs out of the root ends up in the root, as Docker has it. The root is `.`.
@@ -66,18 +55,6 @@ pub(super) fn destination(directory: &str, path: &str) -> String {
     if is_directory && joined != "/" { joined + "/" } else { joined }
 }
 
-/// For messages: what may stand in an address before `@` or behind `?` is nobody's business.
-pub(super) fn without_secrets(url: &str) -> String {
-    let url = url.split(['?', '#']).next().unwrap_or_default();
-    match url.split_once("://") {
-        Some((scheme, rest)) => {
-            let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-            format!("{scheme}://{}{path}", host.rsplit('@').next().unwrap_or_default())
-        }
-        None => url.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,20 +72,30 @@ mod tests {
             ("a:b", Source::Path("a:b".into())),
             ("github.com/a/b", Source::Path("github.com/a/b".into())),
             ("https://h/x.tar.gz", Source::Url("https://h/x.tar.gz".into())),
-            ("https://h/x.git#v1:sub", Source::Git("https://h/x.git#v1:sub".into())),
             ("https://x.git", Source::Url("https://x.git".into())),
-            ("git@h.org:a/b.git", Source::Git("git@h.org:a/b.git".into())),
-            ("ssh://git@h/a", Source::Git("ssh://git@h/a".into())),
-            ("git://h/a", Source::Git("git://h/a".into())),
         ] {
-            assert_eq!(classify(source), expected, "{source}");
+            assert_eq!(classify(source), Ok(expected), "{source}");
         }
+        for source in ["https://h/x.git#v1:sub", "git@h.org:a/b.git", "ssh://git@h/a", "git://h/a"] {
+            assert!(matches!(classify(source), Ok(Source::Git(_))), "{source}");
+        }
+        assert!(classify("https://h/x.git?depth=1").is_err());
     }
 
     #[test]
-    fn addresses_are_shown_without_what_is_secret() {
-        assert_eq!(without_secrets("https://u:p@h/x?token=1#y"), "https://h/x");
-        assert_eq!(without_secrets("git@h:a/b.git"), "git@h:a/b.git");
+    fn the_pivot_of_parents() {
+        for (source, pivot, pattern) in [
+            ("a/b", ".", "a/b"),
+            ("./a/b/", ".", "a/b"),
+            ("./a/./b/c", "a", "b/c"),
+            ("/a/*/./**/c.txt", "a/*", "**/c.txt"),
+            ("a/./b/./c", "a", "b/c"),
+            ("../a/./../b", "a", "b"),
+            ("a/./", "a", "."),
+        ] {
+            let expected = Source::Parents { pivot: pivot.into(), pattern: pattern.into() };
+            assert_eq!(with_parents(source), expected, "{source}");
+        }
     }
 
     #[test]

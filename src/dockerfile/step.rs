@@ -3,7 +3,10 @@
 
 use std::ops::Range;
 
+use crate::fetch::address::GitAddress;
+use crate::fetch::{Remote, WebFile};
 use crate::image::config::ImageConfig;
+use crate::image::digest::Digest;
 
 /// A stage that the target needs, ready to be carried out.
 #[derive(Clone, Debug)]
@@ -167,11 +170,28 @@ pub struct Copy {
     pub chown: Option<String>,
     pub chmod: Option<String>,
     pub link: bool,
-    pub parents: bool,
     pub excludes: Vec<String>,
-    pub checksum: Option<String>,
+    /// What a URL must give.
+    pub checksum: Option<Digest>,
     pub keep_git_dir: bool,
     pub unpack: Option<bool>,
+}
+
+impl Copy {
+    /// With `--link` the files are put on nothing, and the layer is the same whatever is below it. Docker makes an
+    /// ordinary copy when there is a `--chmod` as well.
+    pub fn stands_alone(&self) -> bool {
+        self.link && self.chmod.is_none()
+    }
+
+    /// What a source is elsewhere; None for what is here already.
+    pub fn remote(&self, source: &Source) -> Option<Remote> {
+        match source {
+            Source::Url(url) => Some(Remote::File(WebFile { url: url.clone(), checksum: self.checksum.clone() })),
+            Source::Git(address) => Some(Remote::Git(address.clone())),
+            Source::Path(_) | Source::Parents { .. } | Source::Inline { .. } => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -179,8 +199,14 @@ pub enum Source {
     /// A pattern (Go's filepath.Match) relative to the root of where files come from, `.` for all of it; never climbs
     /// out.
     Path(String),
+    /// `COPY --parents`: everything below `pivot` that `pattern` (one of .dockerignore's, relative to it) matches, with
+    /// the directories that lead there.
+    Parents {
+        pivot: String,
+        pattern: String,
+    },
     Url(String),
-    Git(String),
+    Git(GitAddress),
     /// A heredoc, already expanded.
     Inline {
         name: String,

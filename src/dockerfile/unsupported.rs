@@ -1,8 +1,7 @@
 //! What parses but is not carried out by the embedded engine yet. Found before anything is built.
 
 use super::ast::InstructionKind;
-use super::source::without_secrets;
-use super::step::{Action, Copy, LoweredStage, MountKind, Run, Security, Source, Step};
+use super::step::{Action, LoweredStage, MountKind, Run, Security, Step};
 use super::{Resolved, platform, resolve};
 use crate::diag::{Diagnostic, Diagnostics};
 
@@ -33,8 +32,7 @@ pub(super) fn check(resolved: &Resolved, stages: &[LoweredStage]) -> Diagnostics
     for step in stages.iter().flat_map(|stage| &stage.steps) {
         let found = match &step.action {
             Action::Run(run) => in_run(run),
-            Action::Copy(copy) => in_copy(copy),
-            Action::Workdir { .. } | Action::Config => Vec::new(),
+            Action::Copy(_) | Action::Workdir { .. } | Action::Config => Vec::new(),
         };
         for (what, hint) in found {
             problems.push(problem(resolved, step, &what, hint));
@@ -59,34 +57,6 @@ fn in_run(run: &Run) -> Vec<(String, &'static str)> {
     if run.mounts.iter().any(|mount| matches!(mount.kind, MountKind::Ssh { .. })) {
         let hint = "lend a key with `--mount=type=secret`, or take the source as a git source of the definition";
         found.push(("RUN --mount=type=ssh".to_owned(), hint));
-    }
-    found
-}
-
-fn in_copy(copy: &Copy) -> Vec<(String, &'static str)> {
-    let mut found = Vec::new();
-    let keyword = if copy.add { "ADD" } else { "COPY" };
-    for source in &copy.sources {
-        match source {
-            Source::Url(url) => found.push((
-                format!("ADD of a URL ({})", without_secrets(url)),
-                "fetch it in a RUN step, or name it as a url source of the definition",
-            )),
-            Source::Git(url) => found.push((
-                format!("ADD of a git repository ({})", without_secrets(url)),
-                "name it as a git source of the definition",
-            )),
-            Source::Path(_) | Source::Inline { .. } => {}
-        }
-    }
-    if copy.parents {
-        found.push((format!("{keyword} --parents"), "write one COPY for each directory"));
-    }
-    if copy.checksum.is_some() {
-        found.push((format!("{keyword} --checksum"), "check the digest in a RUN step"));
-    }
-    if copy.keep_git_dir {
-        found.push((format!("{keyword} --keep-git-dir"), "leave the flag out"));
     }
     found
 }

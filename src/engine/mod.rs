@@ -11,6 +11,7 @@ use crate::dockerfile::ast::Dockerfile;
 use crate::dockerfile::step::LoweredStage;
 use crate::error::Result;
 use crate::event::{Cancel, Sink};
+use crate::fetch::{Pin, Remote};
 use crate::graph::key::Content;
 use crate::image::config::{ImageConfig, Platform};
 use crate::image::digest::{Digest, Key};
@@ -34,6 +35,12 @@ pub trait Engine: Send + Sync {
 
     /// The configuration that a base will have, where that can be told before it is there.
     fn foresee(&self, source: &BaseSource, platform: &Platform) -> Option<ImageConfig>;
+
+    /// What something elsewhere was when it was asked for the last time.
+    fn known(&self, remote: &Remote) -> Option<Pin>;
+
+    /// Asks what something elsewhere is now.
+    fn pin(&self, remote: &Remote, ctl: &Ctl<'_>) -> Result<Pin>;
 
     /// Makes a base image available.
     fn base(&self, job: &BaseJob, ctl: &Ctl<'_>) -> Result<Built>;
@@ -79,6 +86,8 @@ pub struct BaseJob {
     pub source: BaseSource,
     pub platform: Platform,
     pub source_date_epoch: Option<i64>,
+    /// What a remote source is.
+    pub pin: Option<Pin>,
     /// Ask the source again although the store has an answer (`--pull`).
     pub refresh: bool,
 }
@@ -104,6 +113,12 @@ pub enum BaseSource {
     Registry {
         reference: String,
     },
+    /// What .dockerignore leaves of a directory, as the files of an image that says nothing else.
+    Directory {
+        path: PathBuf,
+    },
+    /// The same of a repository, or the one file that a web address gives.
+    Remote(Remote),
 }
 
 /// A Debian-family base made by mmdebstrap or debootstrap.
@@ -133,6 +148,8 @@ pub struct BuildJob {
     pub context: Arc<Context>,
     /// Digests of the context files of each step, by stage index and position in the stage.
     pub content: BTreeMap<(usize, usize), Content>,
+    /// What everything that the steps fetch is; nothing else may be fetched.
+    pub pins: BTreeMap<Remote, Pin>,
     /// By the name that the Dockerfile uses in FROM, COPY --from and RUN --mount=from=.
     pub bases: BTreeMap<String, Arc<Built>>,
     pub platform: Platform,

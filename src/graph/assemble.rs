@@ -65,13 +65,14 @@ pub fn assemble(catalogue: &Catalogue, selected: &BTreeSet<String>, inputs: &Inp
     Assembly { catalogue, selected, inputs, names, prepared, graph: Graph::default(), placed: BTreeMap::new() }.run()
 }
 
-/// A graph of one Dockerfile, outside any catalogue.
+/// A graph of one Dockerfile, outside any catalogue. `contexts` are what `inputs.contexts` names.
 pub fn assemble_one(
     file: &Arc<SourceFile>,
     context: Arc<Context>,
     names: Vec<String>,
     labels: BTreeMap<String, String>,
     inputs: &Inputs,
+    contexts: &BTreeMap<String, BaseSource>,
 ) -> Result<Graph, Diagnostics> {
     let dockerfile = Arc::new(dockerfile::parse(file)?);
     let resolved = dockerfile::resolve(&dockerfile, inputs)?;
@@ -79,7 +80,8 @@ pub fn assemble_one(
     let mut needs = Vec::new();
     let mut problems = Diagnostics::default();
     for reference in &resolved.images {
-        match parse_reference(reference, Path::new("")) {
+        let given = contexts.get(reference).cloned();
+        match given.map_or_else(|| parse_reference(reference, Path::new("")), Ok) {
             Ok(source) => {
                 let to = graph.push(base_node(reference, source));
                 needs.push(Edge { to, kind: edge_kind(&resolved, reference), reference: reference.clone() });

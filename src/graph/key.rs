@@ -3,13 +3,14 @@
 //! | input | node key | step key | how it is taken |
 //! | --- | --- | --- | --- |
 //! | version of this table | yes | yes | `SCHEMA` |
-//! | the parent | result id: layers and configuration, without dates and history | chain id: layers below the step | never the parent's definition, so that a parent rebuilt to equal bytes stops the cascade |
+//! | the parent | result id: layers and configuration, without dates and history | chain id: layers below the step; nothing for COPY and ADD `--link`, which don't look at them | never the parent's definition, so that a parent rebuilt to equal bytes stops the cascade |
 //! | other images and stages (COPY --from, RUN --mount=from) | result id | chain id | the stage's own steps stand in the node key as well |
 //! | instructions | all stages that the target needs | the step's own | after template, ARG and ENV expansion, without comments and layout |
 //! | environment of RUN | yes | yes | ENV, and the ARGs in scope that have a value |
 //! | configuration (ENV, LABEL, CMD, MAINTAINER, …) | yes | no | the stage's configuration at its end |
 //! | what the command line puts around RUN: no network, hosts, limits, size of /dev/shm | yes | RUN | only where it isn't as always |
 //! | files of the context | yes | yes | names, kinds, permission bits, contents; no times; only what COPY, ADD and bind mounts select |
+//! | web addresses and repositories (ADD) | yes | yes | what they gave when the build asked: a digest and a time, a commit; never a login |
 //! | secrets, ssh | id and target | id and target | never a value |
 //! | cache mounts | id and options | id and options | never their content |
 //! | platform | yes | yes | |
@@ -27,13 +28,15 @@ use serde::{Deserialize, Serialize};
 use crate::dockerfile::step::{Action, Copy, From, LoweredStage, Mount, MountKind, Run, Source, StageBase};
 use crate::engine::surroundings::Surroundings;
 use crate::engine::{BaseSource, Check};
+use crate::fetch::{Remote, address};
 use crate::image::config::Platform;
 use crate::image::digest::{Key, KeyHasher};
 
 /// Raised whenever the same inputs would give other bytes than before.
 const SCHEMA: &str = "kollage 2";
 
-/// Digests of the context files that one step reads, by the pattern that selects them.
+/// Digests of the files that one step reads: of the context by the pattern that selects them, from elsewhere by their
+/// address.
 pub type Content = BTreeMap<String, Key>;
 
 /// Where a step finds files besides those below it: chain ids of stages and images.
@@ -42,7 +45,7 @@ pub struct Elsewhere<'a> {
     pub image: &'a dyn Fn(&str) -> Option<Key>,
 }
 
-/// Key of one step: `chain` is the file tree below it.
+/// Key of one step: `chain` is the file tree that it starts from.
 pub fn step_key(
     chain: &Key,
     action: &Action,
@@ -53,7 +56,11 @@ pub fn step_key(
     source_date_epoch: Option<i64>,
 ) -> Key {
     let mut hasher = KeyHasher::new(SCHEMA);
-    hasher.part("kind", "step").part("chain", chain.as_str());
+    hasher.part("kind", "step");
+    match action {
+        Action::Copy(copy) if copy.stands_alone() => hasher.part("alone", ""),
+        _ => hasher.part("chain", chain.as_str()),
+    };
     environment(&mut hasher, platform, source_date_epoch);
     canonical(&mut hasher, action, content, &|from| match from {
         From::Context => None,
@@ -152,12 +159,19 @@ pub fn node_fingerprint(stages: &[LoweredStage], inputs: &NodeInputs<'_>) -> Fin
         for (position, step) in stage.steps.iter().enumerate() {
             let content = (inputs.content)(stage.index, position);
             for (pattern, key) in &content {
-                print.add("content", format!("`{pattern}` in the context"), |h| {
+                let place = if pattern.contains("://") || pattern.contains('@') { "" } else { " in the context" };
+                print.add("content", format!("`{pattern}`{place}"), |h| {
                     h.part("content", key.as_str());
                 });
             }
             if step.action.touches_files() {
                 print.add("step", format!("`{}`", step.title), |h| {
+                    // Two addresses may give the same: the history still says which one it was.
+                    if let Action::Copy(copy) = &step.action
+                        && copy.sources.iter().any(|source| copy.remote(source).is_some())
+                    {
+                        h.part("said", &step.created_by);
+                    }
                     canonical(h, &step.action, &Content::new(), &|from| match from {
                         From::Image(name) => inputs.bases.get(name).map(|(_, key)| key.clone()),
                         // The steps of the stage stand in this fingerprint themselves.
@@ -224,6 +238,17 @@ pub fn base_key(
         BaseSource::Registry { reference } => {
             hasher.part("registry", reference);
         }
+        BaseSource::Directory { path } => {
+            hasher.part("directory", "");
+            content_or_path(&mut hasher, content, path);
+        }
+        BaseSource::Remote(remote) => {
+            match remote {
+                Remote::File(_) => hasher.part("file", ""),
+                Remote::Git(git) => hasher.part("git", &git.subdir).part("submodules", [u8::from(git.submodules)]),
+            };
+            optional(&mut hasher, "remote", content.map(Key::as_str));
+        }
     }
     hasher.finish()
 }
@@ -240,11 +265,11 @@ fn environment(hasher: &mut KeyHasher, platform: &Platform, source_date_epoch: O
     optional(hasher, "source-date-epoch", source_date_epoch.map(|e| e.to_string()));
 }
 
-fn optional<T: AsRef<[u8]>>(hasher: &mut KeyHasher, label: &str, value: Option<T>) {
+fn optional<'h, T: AsRef<[u8]>>(hasher: &'h mut KeyHasher, label: &str, value: Option<T>) -> &'h mut KeyHasher {
     match value {
         Some(value) => hasher.part(label, value),
         None => hasher.part("none", label),
-    };
+    }
 }
 
 fn list(hasher: &mut KeyHasher, label: &str, values: &[impl AsRef<[u8]>]) {
@@ -320,17 +345,22 @@ fn canonical_copy(hasher: &mut KeyHasher, copy: &Copy, elsewhere: &FromKey<'_>) 
     for source in &copy.sources {
         match source {
             Source::Path(pattern) => hasher.part("path", pattern),
-            Source::Url(url) => hasher.part("url", url),
-            Source::Git(url) => hasher.part("git", url),
+            Source::Parents { pivot, pattern } => hasher.part("pivot", pivot).part("path", pattern),
+            Source::Url(url) => hasher.part("url", address::file_name(url)),
+            Source::Git(address) => {
+                hasher.part("git", &address.subdir).part("submodules", [u8::from(address.submodules)]);
+                // Only what keeps `.git` says where it came from.
+                let origin = copy.keep_git_dir.then(|| address.shown());
+                optional(hasher, "origin", origin)
+            }
             Source::Inline { name, content } => hasher.part("inline", name).part("content", content),
         };
     }
     hasher.part("dest", &copy.dest);
     optional(hasher, "chown", copy.chown.as_deref());
     optional(hasher, "chmod", copy.chmod.as_deref());
-    optional(hasher, "checksum", copy.checksum.as_deref());
     list(hasher, "excludes", &copy.excludes);
-    hasher.part("flags", format!("{} {} {} {:?}", copy.link, copy.parents, copy.keep_git_dir, copy.unpack));
+    hasher.part("flags", format!("{} {} {:?}", copy.link, copy.keep_git_dir, copy.unpack));
 }
 
 fn canonical_from(hasher: &mut KeyHasher, from: &From, elsewhere: &FromKey<'_>) {
@@ -424,6 +454,32 @@ mod tests {
         };
         assert_eq!(keys(&Action::Run(run("true"))), all.len());
         assert_eq!(keys(&Action::Workdir { path: "/x".into(), user: String::new() }), 1);
+    }
+
+    #[test]
+    fn what_is_put_on_nothing_does_not_look_below() {
+        let copy = |link: bool, chmod: Option<&str>| {
+            Action::Copy(Copy {
+                add: false,
+                from: From::Context,
+                sources: vec![Source::Path("a".into())],
+                dest: "/a".into(),
+                chown: None,
+                chmod: chmod.map(str::to_owned),
+                link,
+                excludes: Vec::new(),
+                checksum: None,
+                keep_git_dir: false,
+                unpack: None,
+            })
+        };
+        let same = |action: &Action| {
+            let key = |chain| key_of(action, &Content::new(), None, chain);
+            key("one parent") == key("another")
+        };
+        assert!(same(&copy(true, None)));
+        assert!(!same(&copy(false, None)));
+        assert!(!same(&copy(true, Some("600"))));
     }
 
     #[test]

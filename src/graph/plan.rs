@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::context::{HashTable, is_pattern};
+use crate::context::{Context, HashTable, is_pattern};
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::dockerfile;
 use crate::dockerfile::step::{Action as StepAction, From, LoweredStage, MountKind, Source, Step};
 use crate::engine::surroundings::Surroundings;
 use crate::engine::{BaseSource, Built, NoCache};
+use crate::fetch::{Pin, Remote};
 use crate::graph::key::{Content, Fingerprint, NodeInputs, base_key, node_fingerprint};
 use crate::graph::node::{Graph, Node, NodeId, NodeKind, Spec};
 use crate::image::config::{ImageConfig, Platform};
@@ -40,6 +41,8 @@ pub trait Memory: Sync {
     fn history(&self, node: &str) -> Option<&NodeHistory>;
     /// Configuration that a base which isn't in the store yet is going to have, where that is known.
     fn foresee(&self, source: &BaseSource, platform: &Platform) -> Option<ImageConfig>;
+    /// What something elsewhere was the last time, or is without asking.
+    fn known(&self, remote: &Remote) -> Option<Pin>;
 }
 
 /// The last time that a node was built.
@@ -84,6 +87,16 @@ pub struct Planned {
     pub built: Option<Arc<Built>>,
     /// The configuration that it has or will have.
     pub config: Option<ImageConfig>,
+    /// What others have to be asked before this holds; what they said the last time is assumed meanwhile.
+    pub asks: Vec<Ask>,
+}
+
+/// Something that a step fetches, and which step it is.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    pub remote: Remote,
+    pub line: usize,
+    pub title: String,
 }
 
 impl Planned {
@@ -97,6 +110,7 @@ impl Planned {
             stages: Vec::new(),
             built: None,
             config: None,
+            asks: Vec::new(),
         }
     }
 }
@@ -116,14 +130,68 @@ pub struct Planner<'a> {
     pub table: &'a HashTable,
     pub memory: &'a dyn Memory,
     digests: Mutex<HashMap<SelectionId, Option<Key>>>,
+    /// What was asked in this run: all nodes see the same.
+    pins: Mutex<BTreeMap<Remote, Pin>>,
 }
 
 /// A selection of context files: the directory, the pattern, and what is excluded.
-type SelectionId = (std::path::PathBuf, String, Vec<String>);
+type SelectionId = (std::path::PathBuf, Wanted);
+
+/// What one source of an instruction asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Wanted {
+    /// Of `COPY --parents`.
+    pivot: Option<String>,
+    pattern: String,
+    excludes: Vec<String>,
+}
+
+impl Wanted {
+    fn plain(pattern: &str) -> Wanted {
+        Wanted { pivot: None, pattern: pattern.to_owned(), excludes: Vec::new() }
+    }
+
+    /// As it is written.
+    fn name(&self) -> String {
+        match self.pivot.as_deref() {
+            None | Some(".") => self.pattern.clone(),
+            Some(pivot) => format!("{pivot}/./{}", self.pattern),
+        }
+    }
+}
 
 impl<'a> Planner<'a> {
     pub fn new(graph: &'a Graph, settings: &'a Settings, table: &'a HashTable, memory: &'a dyn Memory) -> Self {
-        Planner { graph, settings, table, memory, digests: Mutex::new(HashMap::new()) }
+        let (digests, pins) = (Mutex::default(), Mutex::default());
+        Planner { graph, settings, table, memory, digests, pins }
+    }
+
+    /// Takes note of an answer.
+    pub fn pin(&self, remote: Remote, pin: Pin) {
+        self.pins.lock().unwrap_or_else(PoisonError::into_inner).insert(remote, pin);
+    }
+
+    /// What was asked in this run.
+    pub fn pinned(&self, remote: &Remote) -> Option<Pin> {
+        self.pins.lock().unwrap_or_else(PoisonError::into_inner).get(remote).cloned()
+    }
+
+    /// What the stages fetch and nobody has asked for in this run; and of that, what not even an earlier run knew.
+    fn asks(&self, stages: &[LoweredStage]) -> (Vec<Ask>, Option<Remote>) {
+        let mut asks: Vec<Ask> = Vec::new();
+        let mut unknown = None;
+        for step in stages.iter().flat_map(|stage| &stage.steps) {
+            for remote in remotes(step) {
+                if self.pinned(&remote).is_some() || asks.iter().any(|ask| ask.remote == remote) {
+                    continue;
+                }
+                if self.memory.known(&remote).is_none() {
+                    unknown.get_or_insert(remote.clone());
+                }
+                asks.push(Ask { remote, line: step.line, title: step.title.clone() });
+            }
+        }
+        (asks, unknown)
     }
 
     /// The whole plan, in the order of the graph; or every problem that can be found before anything is built.
@@ -173,6 +241,16 @@ impl<'a> Planner<'a> {
             BaseSource::OciLayout { path, .. }
             | BaseSource::DockerArchive { path, .. }
             | BaseSource::RootfsTar { path } => Some(self.file(path)?),
+            BaseSource::Directory { path } => Some(self.directory(path)?),
+            BaseSource::Remote(remote) => match self.pinned(remote).or_else(|| self.memory.known(remote)) {
+                Some(pin) => Some(pin.key()),
+                None => {
+                    let reason = "asked for when the build runs".to_owned();
+                    let config = self.memory.foresee(source, platform);
+                    let (action, asks) = (Action::Pull, self.base_asks(remote));
+                    return Ok(Planned { action, reason, config, asks, ..Planned::to_build() });
+                }
+            },
             BaseSource::Bootstrap(_) | BaseSource::Registry { .. } => None,
         };
         let key = base_key(source, content.as_ref(), platform, *source_date_epoch);
@@ -190,7 +268,25 @@ impl<'a> Planner<'a> {
             Some(built) => Some(built.config.clone()),
             None => self.memory.foresee(source, platform),
         };
-        Ok(Planned { action, reason, key: Some(key), fingerprint: None, stages: Vec::new(), built, config })
+        let asks = match source {
+            BaseSource::Remote(remote) => self.base_asks(remote),
+            _ => Vec::new(),
+        };
+        Ok(Planned { action, reason, key: Some(key), built, config, asks, ..Planned::to_build() })
+    }
+
+    fn base_asks(&self, remote: &Remote) -> Vec<Ask> {
+        let ask = || Ask { remote: remote.clone(), line: 0, title: format!("--build-context {}", remote.shown()) };
+        if self.pinned(remote).is_some() { Vec::new() } else { vec![ask()] }
+    }
+
+    /// Digest of what a build may see of a directory.
+    fn directory(&self, path: &Path) -> Result<Key, Diagnostics> {
+        let digest = || {
+            let context = Context::open(path, None)?;
+            context.digest(&context.select(".", &[])?, self.table)
+        };
+        digest().map_err(|error| Diagnostics(vec![Diagnostic::error(error.to_string())]))
     }
 
     fn image(&self, node: &Node, spec: &Spec, known: &dyn Fn(NodeId) -> Known) -> Result<Planned, Diagnostics> {
@@ -225,6 +321,12 @@ impl<'a> Planner<'a> {
             planned.reason = format!("{name} is made first");
             return Ok(planned);
         }
+        let (asks, unknown) = self.asks(&planned.stages);
+        planned.asks = asks;
+        if let Some(remote) = unknown {
+            planned.reason = format!("{} is asked for when it runs", remote.shown());
+            return Ok(planned);
+        }
         let fingerprint = node_fingerprint(
             &planned.stages,
             &NodeInputs {
@@ -247,7 +349,10 @@ impl<'a> Planner<'a> {
             planned.reason = format!("reuse is switched off for the stage `{name}`");
         } else if let Some(built) = self.memory.recall(&key) {
             planned.action = Action::Reuse;
-            planned.reason = "nothing changed".into();
+            planned.reason = match planned.asks.as_slice() {
+                [] => "nothing changed".into(),
+                [ask, ..] => format!("nothing changed, if {} is what it was", ask.remote.shown()),
+            };
             planned.config = Some(built.config.clone());
             planned.built = Some(Arc::new(built));
         } else {
@@ -289,15 +394,25 @@ impl<'a> Planner<'a> {
     /// The context files of one step, as `graph::key` wants them.
     fn content(&self, spec: &Spec, step: &Step) -> Result<Content, Diagnostic> {
         let mut content = Content::new();
-        for (pattern, excludes) in context_patterns(step) {
-            match self.digest(spec, pattern, excludes) {
+        for remote in remotes(step) {
+            // One that nobody knows yet stands in no key: there is none until it was asked for.
+            let Some(pin) = self.pinned(&remote).or_else(|| self.memory.known(&remote)) else { continue };
+            let mut name = remote.shown();
+            while content.contains_key(&name) {
+                name.push('\'');
+            }
+            content.insert(name, pin.key());
+        }
+        for wanted in context_patterns(step) {
+            let name = wanted.name();
+            match self.digest(spec, wanted) {
                 Ok(Some(key)) => {
-                    content.insert(pattern.to_owned(), key);
+                    content.insert(name, key);
                 }
                 // As in Docker: `COPY optional* /` may find nothing.
-                Ok(None) if matches!(step.action, StepAction::Copy(_)) && is_pattern(pattern) => {}
+                Ok(None) if matches!(step.action, StepAction::Copy(_)) && is_pattern(&name) => {}
                 Ok(None) => {
-                    return Err(Diagnostic::error(format!("no file in the context matches `{pattern}`"))
+                    return Err(Diagnostic::error(format!("no file in the context matches `{name}`"))
                         .at(&spec.resolved.dockerfile.file, step.span.clone())
                         .hint(format!(
                             "the context is {}; see also its .dockerignore",
@@ -314,13 +429,17 @@ impl<'a> Planner<'a> {
         Ok(content)
     }
 
-    fn digest(&self, spec: &Spec, pattern: &str, excludes: &[String]) -> crate::error::Result<Option<Key>> {
-        let id = (spec.context.root().to_owned(), pattern.to_owned(), excludes.to_vec());
+    fn digest(&self, spec: &Spec, wanted: Wanted) -> crate::error::Result<Option<Key>> {
+        let id = (spec.context.root().to_owned(), wanted);
         let digests = || self.digests.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = digests().get(&id) {
             return Ok(known.clone());
         }
-        let selected = spec.context.select(pattern, excludes)?;
+        let Wanted { pivot, pattern, excludes } = &id.1;
+        let selected = match pivot {
+            None => spec.context.select(pattern, excludes)?,
+            Some(pivot) => spec.context.select_parents(pivot, pattern, excludes)?,
+        };
         let digest = match selected.is_empty() {
             true => None,
             false => Some(spec.context.digest(&selected, self.table)?),
@@ -343,13 +462,26 @@ pub fn history_name(node: &Node) -> &str {
     node.spec().and_then(|s| s.names.first()).map_or(&node.name, String::as_str)
 }
 
-fn context_patterns(step: &Step) -> Vec<(&str, &[String])> {
+/// What a step takes from elsewhere.
+fn remotes(step: &Step) -> Vec<Remote> {
+    match &step.action {
+        StepAction::Copy(copy) => copy.sources.iter().filter_map(|source| copy.remote(source)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn context_patterns(step: &Step) -> Vec<Wanted> {
     match &step.action {
         StepAction::Copy(copy) if copy.from == From::Context => copy
             .sources
             .iter()
             .filter_map(|source| match source {
-                Source::Path(pattern) => Some((pattern.as_str(), copy.excludes.as_slice())),
+                Source::Path(pattern) => Some(Wanted { excludes: copy.excludes.clone(), ..Wanted::plain(pattern) }),
+                Source::Parents { pivot, pattern } => Some(Wanted {
+                    pivot: Some(pivot.clone()),
+                    excludes: copy.excludes.clone(),
+                    ..Wanted::plain(pattern)
+                }),
                 _ => None,
             })
             .collect(),
@@ -357,8 +489,8 @@ fn context_patterns(step: &Step) -> Vec<(&str, &[String])> {
             .mounts
             .iter()
             .filter_map(|mount| match &mount.kind {
-                MountKind::Bind { from: From::Context, source, .. } => Some((source.as_str(), &[][..])),
-                MountKind::Cache { from: Some(From::Context), source, .. } => Some((source.as_str(), &[][..])),
+                MountKind::Bind { from: From::Context, source, .. } => Some(Wanted::plain(source)),
+                MountKind::Cache { from: Some(From::Context), source, .. } => Some(Wanted::plain(source)),
                 _ => None,
             })
             .collect(),

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::engine::{BaseSource, Built, Engine};
 use crate::error::{Context as _, Result};
 use crate::event::Outcome;
+use crate::fetch::{Pin, Remote};
 use crate::graph::node::Graph;
 use crate::graph::plan::{Memory, NodeHistory, history_name};
 use crate::image::config::{ImageConfig, Platform};
@@ -82,5 +83,9 @@ impl Memory for History<'_> {
 
     fn foresee(&self, source: &BaseSource, platform: &Platform) -> Option<ImageConfig> {
         self.engine.foresee(source, platform)
+    }
+
+    fn known(&self, remote: &Remote) -> Option<Pin> {
+        self.engine.known(remote)
     }
 }

@@ -9,12 +9,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::engine::{BaseJob, BuildJob, Built, Ctl, Engine, Published};
+use crate::dockerfile::step::{Action as StepAction, LoweredStage};
+use crate::engine::{BaseJob, BaseSource, BuildJob, Built, Ctl, Engine, Published};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cancel, Event, Outcome, Sink};
+use crate::fetch::{Pin, Remote};
 use crate::graph::key::Fingerprint;
 use crate::graph::node::{Graph, Node, NodeId, NodeKind};
-use crate::graph::plan::{Action, Known, Planned, Planner};
+use crate::graph::plan::{Action, Ask, Known, Planned, Planner};
 
 pub mod history;
 mod order;
@@ -136,13 +138,15 @@ impl Run<'_> {
         let graph = self.planner.graph;
         let node = graph.node(id);
         let wrong = |found| Error::from_diagnostics(format!("cannot build {}", node.name), found);
-        let planned = {
-            let known = |other: NodeId| match shared.built(other) {
-                Some(built) => Known::Built(built),
-                None => Known::Nothing,
-            };
-            self.planner.node(id, &known).map_err(wrong)?
+        let known = |other: NodeId| match shared.built(other) {
+            Some(built) => Known::Built(built),
+            None => Known::Nothing,
         };
+        let mut planned = self.planner.node(id, &known).map_err(wrong)?;
+        if !planned.asks.is_empty() {
+            self.ask(node, &planned.asks)?;
+            planned = self.planner.node(id, &known).map_err(wrong)?;
+        }
         if let Some(built) = &planned.built {
             return Ok((planned.clone(), built.clone()));
         }
@@ -160,6 +164,10 @@ impl Run<'_> {
                     platform: settings.platform.clone(),
                     source_date_epoch: settings.source_date_epoch,
                     refresh: settings.refresh,
+                    pin: match source {
+                        BaseSource::Remote(remote) => self.planner.pinned(remote),
+                        _ => None,
+                    },
                 },
                 &ctl,
             )?,
@@ -179,6 +187,7 @@ impl Run<'_> {
                         build_args: spec.resolved.inputs.build_args.clone(),
                         context: spec.context.clone(),
                         content,
+                        pins: self.pins(&planned.stages),
                         bases,
                         platform: settings.platform.clone(),
                         source_date_epoch: settings.source_date_epoch,
@@ -193,6 +202,44 @@ impl Run<'_> {
             }
         };
         Ok((planned, Arc::new(built)))
+    }
+
+    /// Asks for what the node fetches; everything that cannot be had is told at once.
+    fn ask(&self, node: &Node, asks: &[Ask]) -> Result<()> {
+        let ctl = Ctl { node: &node.name, sink: self.sink, cancel: self.cancel };
+        let file = node.spec().map(|spec| spec.resolved.dockerfile.file.path().display().to_string());
+        let mut failed: Option<Error> = None;
+        for ask in asks {
+            // Another node may have asked meanwhile.
+            if self.planner.pinned(&ask.remote).is_some() {
+                continue;
+            }
+            match self.engine.pin(&ask.remote, &ctl) {
+                Ok(pin) => self.planner.pin(ask.remote.clone(), pin),
+                Err(error) if error.kind() == Kind::Interrupted => return Err(error),
+                Err(error) => {
+                    let error = error.context(match &file {
+                        Some(file) => format!("{file}:{}: `{}` failed", ask.line, ask.title),
+                        None => format!("`{}` failed", ask.title),
+                    });
+                    failed = Some(match failed {
+                        None => error,
+                        Some(first) => first.cause(format!("and {error}")),
+                    });
+                }
+            }
+        }
+        self.sink.event(Event::BackgroundFinished { node: node.name.clone() });
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// What the stages fetch, as it was asked for.
+    fn pins(&self, stages: &[LoweredStage]) -> BTreeMap<Remote, Pin> {
+        let remotes = stages.iter().flat_map(|stage| &stage.steps).flat_map(|step| match &step.action {
+            StepAction::Copy(copy) => copy.sources.iter().filter_map(|source| copy.remote(source)).collect(),
+            _ => Vec::new(),
+        });
+        remotes.filter_map(|remote| Some((remote.clone(), self.planner.pinned(&remote)?))).collect()
     }
 
     /// Records a result, frees or skips the nodes that waited for it, and wakes the others.

@@ -59,6 +59,14 @@ impl Engine for Fake {
         None
     }
 
+    fn known(&self, _: &Remote) -> Option<Pin> {
+        None
+    }
+
+    fn pin(&self, _: &Remote, _: &Ctl<'_>) -> Result<Pin> {
+        Err(Error::failed("nothing is fetched here"))
+    }
+
     fn base(&self, job: &BaseJob, ctl: &Ctl<'_>) -> Result<Built> {
         self.order.lock().unwrap().push(ctl.node.to_string());
         let now = self.running.fetch_add(1, Ordering::SeqCst) + 1;
@@ -80,6 +88,10 @@ impl Engine for Fake {
 struct Nothing;
 
 impl Memory for Nothing {
+    fn known(&self, _: &Remote) -> Option<Pin> {
+        None
+    }
+
     fn named(&self, _: &str) -> Option<Built> {
         None
     }

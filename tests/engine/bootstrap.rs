@@ -23,6 +23,7 @@ fn job(mirror: Option<&str>) -> BaseJob {
         source,
         platform: Platform::host(),
         source_date_epoch: Some(1_750_000_000),
+        pin: None,
         refresh: false,
     }
 }

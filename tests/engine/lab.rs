@@ -127,6 +127,7 @@ impl Lab {
             source: BaseSource::RootfsTar { path: tar },
             platform: Platform::host(),
             source_date_epoch: Some(1_700_000_000),
+            pin: None,
             refresh: false,
         };
         let node: Arc<str> = "busybox".into();
@@ -150,7 +151,12 @@ impl Lab {
     pub fn job(&self, dockerfile: &str, setup: &Setup) -> BuildJob {
         let file = SourceFile::new("Dockerfile", dockerfile);
         let parsed = Arc::new(dockerfile::parse(&file).unwrap_or_else(|d| panic!("{d:?}")));
-        let inputs = Inputs { target: None, build_args: setup.build_args.clone(), platform: Platform::host() };
+        let inputs = Inputs {
+            target: None,
+            build_args: setup.build_args.clone(),
+            platform: Platform::host(),
+            contexts: Default::default(),
+        };
         let resolved = dockerfile::resolve(&parsed, &inputs).unwrap_or_else(|d| panic!("{d:?}"));
         let mut bases = setup.bases.clone();
         bases.insert(BASE.into(), self.base.clone());
@@ -163,6 +169,7 @@ impl Lab {
             build_args: setup.build_args.clone(),
             context: Context::open(&self.context(), None).unwrap(),
             content: BTreeMap::new(),
+            pins: BTreeMap::new(),
             bases,
             platform: Platform::host(),
             source_date_epoch: setup.source_date_epoch,

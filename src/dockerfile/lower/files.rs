@@ -6,13 +6,15 @@ use crate::dockerfile::expand::Expander;
 use crate::dockerfile::resolve::Reference;
 use crate::dockerfile::source;
 use crate::dockerfile::step::{Action, Copy, From, Source};
+use crate::fetch::address::{without_logins, without_secrets};
+use crate::image::digest::Digest;
 
 impl Lowering<'_> {
     pub(super) fn transfer(&mut self, transfer: &Transfer, add: bool) -> Option<()> {
         let keyword = if add { "ADD" } else { "COPY" };
         let chown = self.expand_optional(transfer.chown.as_ref())?;
         let chmod = self.expand_optional(transfer.chmod.as_ref())?;
-        let checksum = self.expand_optional(transfer.checksum.as_ref())?;
+        let written_checksum = self.expand_optional(transfer.checksum.as_ref())?;
         let mut created_by = keyword.to_owned();
         if transfer.parents {
             created_by.push_str(" --parents");
@@ -43,24 +45,26 @@ impl Lowering<'_> {
                 self.error(message, Some(word.span.clone()), hint);
                 return None;
             }
-            let source = source::classify(&written);
+            let source = match source::classify(&written) {
+                Ok(source) => source,
+                Err(why) => {
+                    let message = format!("`{}` cannot be understood: {why}", without_secrets(&written));
+                    self.error(message, Some(word.span.clone()), None);
+                    return None;
+                }
+            };
             if !add && !matches!(source, Source::Path(_)) {
-                let message = format!("COPY cannot fetch `{}`", source::without_secrets(&written));
+                let message = format!("COPY cannot fetch `{}`", without_secrets(&written));
                 self.error(message, Some(word.span.clone()), Some("use ADD for URLs and git repositories".into()));
                 return None;
             }
             created_by.push(' ');
-            created_by.push_str(&written);
-            sources.push(source);
+            // What unlocks a repository or a server is no part of an image.
+            created_by.push_str(&without_logins(&written));
+            sources.push(if transfer.parents { source::with_parents(&written) } else { source });
         }
-        if let Some(word) = &transfer.checksum
-            && checksum.is_some()
-            && !matches!(sources.as_slice(), [Source::Url(_) | Source::Git(_)])
-        {
-            let message = "`--checksum` is for one URL or one git repository";
-            self.error(message, Some(word.span.clone()), None);
-            return None;
-        }
+        let keep_git_dir = self.settle_git(&mut sources, transfer)?;
+        let checksum = self.settle_checksum(&mut sources, transfer, written_checksum)?;
         for heredoc in &transfer.heredocs {
             let name = heredoc.name.rsplit('/').next().unwrap_or_default().to_owned();
             if matches!(name.as_str(), "" | "." | "..") {
@@ -93,15 +97,82 @@ impl Lowering<'_> {
             chown,
             chmod,
             link: transfer.link,
-            parents: transfer.parents,
             excludes: transfer.excludes.iter().map(|word| word.value.clone()).collect(),
             checksum,
-            keep_git_dir: transfer.keep_git_dir.unwrap_or(false),
+            keep_git_dir,
             unpack: transfer.unpack,
         };
+        if copy.stands_alone()
+            && let Some(name) = copy.chown.as_deref().and_then(name_in)
+        {
+            let message = format!("`{name}` cannot be looked up: with `--link` files don't depend on the image below");
+            let hint = "give numbers, as in `--chown=1000:1000`, or leave `--link` out".to_owned();
+            self.error(message, transfer.chown.as_ref().map(|word| word.span.clone()), Some(hint));
+            return None;
+        }
         self.step(created_by, Action::Copy(copy));
         Some(())
     }
+}
+
+impl Lowering<'_> {
+    /// Whether `.git` is kept; the flag and the address must not say different things.
+    fn settle_git(&mut self, sources: &mut [Source], transfer: &Transfer) -> Option<bool> {
+        let mut keep = transfer.keep_git_dir;
+        for source in sources {
+            let Source::Git(address) = source else { continue };
+            match (transfer.keep_git_dir, address.keep_git_dir) {
+                (Some(flag), Some(own)) if flag != own => {
+                    let message = "`--keep-git-dir` says another thing than the address does".to_owned();
+                    self.error(message, None, Some("leave one of the two out".into()));
+                    return None;
+                }
+                (_, Some(own)) => keep = Some(own),
+                _ => {}
+            }
+        }
+        Some(keep.unwrap_or(false))
+    }
+
+    /// A digest for a URL; a commit, which goes to the address, for a repository.
+    fn settle_checksum(
+        &mut self,
+        sources: &mut [Source],
+        transfer: &Transfer,
+        written: Option<String>,
+    ) -> Option<Option<Digest>> {
+        let Some(written) = written else { return Some(None) };
+        let span = transfer.checksum.as_ref().map(|word| word.span.clone());
+        let (message, hint) = match sources {
+            [Source::Url(_)] if transfer.heredocs.is_empty() => match written.parse::<Digest>() {
+                Ok(digest) => return Some(Some(digest)),
+                Err(why) => (why, "write it as `--checksum=sha256:` and 64 hexadecimal digits".to_owned()),
+            },
+            [Source::Git(address)] if transfer.heredocs.is_empty() => {
+                if !written.bytes().all(|b| b.is_ascii_hexdigit()) {
+                    let hint = "of a repository it is the number of a commit, or the beginning of one".to_owned();
+                    (format!("`{written}` is not a commit"), hint)
+                } else if address.checksum.as_ref().is_some_and(|own| *own != written) {
+                    ("`--checksum` says another thing than the address does".to_owned(), "leave one out".to_owned())
+                } else {
+                    address.checksum = Some(written);
+                    return Some(None);
+                }
+            }
+            _ => {
+                let message = "`--checksum` is for one URL or one git repository".to_owned();
+                (message, "write an ADD for each source".to_owned())
+            }
+        };
+        self.error(message, span, Some(hint));
+        None
+    }
+}
+
+/// What of a `--chown` only an image can tell; root is 0 everywhere.
+fn name_in(chown: &str) -> Option<&str> {
+    let mut names = chown.splitn(2, ':').filter(|name| !name.is_empty() && *name != "root");
+    names.find(|name| name.parse::<u32>().is_err())
 }
 
 /// `0755`, or symbolic as chmod(1) has it: `u=rwX,go=rX`.

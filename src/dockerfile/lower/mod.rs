@@ -166,7 +166,7 @@ impl<'a> Lowering<'a> {
             }
             self.at = At { line, span, title: String::new(), onbuild };
         }
-        self.at.title = shorten(&title, TITLE);
+        self.at.title = shorten(&crate::fetch::address::without_logins(&title), TITLE);
         // None: what is wrong has been said.
         let _ = match &instruction.kind {
             InstructionKind::Run(run) => self.run(run),
@@ -224,7 +224,7 @@ impl<'a> Lowering<'a> {
 
     /// What `--from` means; it must be among what `resolve` has found.
     fn refer(&mut self, reference: &Reference, span: Option<Span>) -> Option<From> {
-        let from = match resolve::refer(self.dockerfile, self.stage.index, reference) {
+        let from = match resolve::refer(self.dockerfile, &self.resolved.inputs, self.stage.index, reference) {
             Ok(from) => from,
             Err((message, hint)) => {
                 self.error(message, span, hint);

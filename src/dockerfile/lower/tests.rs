@@ -1,15 +1,16 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::diag::{Diagnostics, SourceFile};
 use crate::dockerfile::step::*;
 use crate::dockerfile::{Inputs, lower, parse, resolve};
+use crate::fetch::address::GitAddress;
 use crate::image::config::{Healthcheck, ImageConfig, Platform, RuntimeConfig};
 
 fn try_lower(text: &str, args: &[(&str, &str)], base: RuntimeConfig) -> Result<Vec<LoweredStage>, Diagnostics> {
     let platform = Platform { os: "linux".into(), architecture: "amd64".into(), variant: None };
     let build_args = args.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect();
-    let inputs = Inputs { target: None, build_args, platform: platform.clone() };
+    let inputs = Inputs { target: None, build_args, platform: platform.clone(), contexts: BTreeSet::new() };
     let dockerfile = Arc::new(parse(&SourceFile::new("Dockerfile", text))?);
     let resolved = resolve(&dockerfile, &inputs)?;
     let config = ImageConfig { config: base, ..ImageConfig::new(&platform) };
@@ -358,7 +359,11 @@ fn sources_and_destinations_of_copy() {
     assert_eq!(copies[1].excludes, ["*.c"]);
     assert_eq!(
         copies[2].sources,
-        [Source::Url("https://h/x.tgz".into()), Source::Git("git@h:r.git".into()), Source::Path("x.tar".into())]
+        [
+            Source::Url("https://h/x.tgz".into()),
+            Source::Git(GitAddress::parse("git@h:r.git").unwrap().unwrap()),
+            Source::Path("x.tar".into())
+        ]
     );
     assert_eq!((copies[2].dest.as_str(), copies[2].unpack, copies[2].add), ("/w/", Some(true), true));
     assert_eq!(history(&stage)[2], "COPY --chown=1:2 ../dir/./f /g/ sub/. # buildkit");

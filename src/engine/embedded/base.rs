@@ -2,14 +2,17 @@
 
 use std::fs::File;
 
+use super::helper::spec::{CopyItem, CopySpec, RawPath, Report, Request, RootSpec};
 use super::run::DEFAULT_PATH;
-use super::{EmbeddedEngine, bootstrap};
+use super::sandbox::{self, Streams};
+use super::{EmbeddedEngine, bootstrap, fetched, request};
+use crate::context::Context;
 use crate::engine::{BaseJob, BaseSource, Built, Ctl, Engine as _};
 use crate::error::{Context as _, Error, Result};
 use crate::image::archive::{Imported, import_docker_archive, import_oci};
 use crate::image::config::{History, ImageConfig, Platform};
 use crate::image::store::Layer;
-use crate::registry::{self, Caller, Reference};
+use crate::registry::{self, Reference};
 
 pub fn base(engine: &EmbeddedEngine, job: &BaseJob, ctl: &Ctl<'_>) -> Result<Built> {
     if !job.refresh
@@ -46,17 +49,44 @@ pub fn base(engine: &EmbeddedEngine, job: &BaseJob, ctl: &Ctl<'_>) -> Result<Bui
         BaseSource::DockerArchive { path, reference } => {
             imported(import_docker_archive(store, path, reference.as_deref(), &job.platform, ctl.cancel)?)
         }
+        BaseSource::Directory { path } => {
+            let context = Context::open(path, None)?;
+            let items = request::items_of(path, context.select(".", &[])?).map(CopyItem::Context).collect();
+            whole(engine, job, items, ctl)?
+        }
+        BaseSource::Remote(remote) => {
+            let work = store.work_dir()?;
+            let items = fetched::context(engine, remote, job.pin.as_ref(), work.path(), ctl)?;
+            whole(engine, job, items, ctl)?
+        }
         BaseSource::Registry { reference } => {
             let name = reference
                 .parse::<Reference>()
                 .map_err(|e| Error::bad_input(format!("`{reference}` does not name an image")).cause(e))?;
-            let caller = Caller { node: ctl.node, sink: ctl.sink, cancel: ctl.cancel };
+            let caller = super::caller(ctl);
             imported(registry::pull(store, &name, &job.platform, &engine.options.registry, &caller)?)
         }
     };
     let built = Built { key: job.key.clone(), config, size };
     store.put_result(&job.key, &built)?;
     Ok(built)
+}
+
+/// In the history: a path of this machine says nothing to those who get the image.
+const CONTEXT: &str = "build context";
+
+/// An image of one layer with these files in its root.
+fn whole(engine: &EmbeddedEngine, job: &BaseJob, items: Vec<CopyItem>, ctl: &Ctl<'_>) -> Result<(ImageConfig, u64)> {
+    let work = engine.store.work_dir()?;
+    let root = RootSpec { work: RawPath::from(work.path()), lower: Vec::new(), scaffold: None };
+    let spec = CopySpec { root, items, dest: "/".into(), ..CopySpec::default() };
+    let streams = Streams::Capture(&mut |_, _| {});
+    match sandbox::call(&engine.options.helper, &Request::Copy(Box::new(spec)), streams, ctl.cancel)? {
+        Report::Done { .. } => {}
+        other => return Err(super::build::ended_badly(&other)),
+    }
+    let layer = engine.store.commit_upper(&work.path().join(RootSpec::UPPER), &[], job.source_date_epoch)?;
+    Ok((first_layer(job, &layer, CONTEXT)?, layer.size))
 }
 
 /// The configuration of a base that Kollage itself makes one for.
@@ -66,6 +96,12 @@ pub fn foresee(source: &BaseSource, platform: &Platform) -> Option<ImageConfig> 
         BaseSource::Bootstrap(_) => "bash",
         BaseSource::RootfsTar { .. } => "/bin/sh",
         BaseSource::OciLayout { .. } | BaseSource::DockerArchive { .. } | BaseSource::Registry { .. } => return None,
+        // As `FROM scratch`.
+        BaseSource::Directory { .. } | BaseSource::Remote(_) => {
+            let mut config = ImageConfig::new(platform);
+            config.config.working_dir = "/".into();
+            return Some(config);
+        }
     };
     let mut config = ImageConfig::new(platform);
     config.config.env_set("PATH", DEFAULT_PATH);

@@ -177,6 +177,11 @@ impl Build<'_> {
     }
 
     fn carry_out(&self, step: &Step, below: &[Digest], number: usize) -> Result<Option<Digest>> {
+        // What `--link` puts down depends on nothing that is there.
+        let below = match &step.action {
+            Action::Copy(copy) if copy.stands_alone() => &[],
+            _ => below,
+        };
         let work = self.engine.store.work_dir()?;
         let root = RootSpec { work: RawPath::from(work.path()), lower: self.engine.lower(below)?, scaffold: None };
         let upper = work.path().join(RootSpec::UPPER);
@@ -189,7 +194,7 @@ impl Build<'_> {
                 true
             }
             Action::Copy(copy) => {
-                let spec = request::copy(self.engine, self.job, copy, step.line, self, root)?;
+                let spec = request::copy(self.engine, self.job, copy, step.line, self, root, self.ctl)?;
                 self.process(&Request::Copy(Box::new(spec)), number, &Redactor::default())?;
                 true
             }

@@ -15,13 +15,16 @@ use rustix::io::Errno;
 use crate::dockerfile::step::Network;
 use crate::engine::{BaseJob, BaseSource, BuildJob, Built, Ctl, Engine, Published, SecretSource};
 use crate::error::{Error, Result};
+use crate::fetch::{Fetcher, Pin, Remote};
 use crate::image::config::{ImageConfig, Platform};
 use crate::image::digest::{Digest, Key};
 use crate::image::store::{Codec, Store, WorkDir};
+use crate::net::Caller;
 
 mod base;
 mod bootstrap;
 mod build;
+mod fetched;
 mod finish;
 pub mod helper;
 pub mod lend;
@@ -49,6 +52,8 @@ pub struct Options {
     pub codec: Codec,
     /// How bases are pulled.
     pub registry: crate::registry::Options,
+    /// How ADD asks web servers and repositories.
+    pub fetch: crate::fetch::Options,
     /// Whether `RUN --security=insecure` may be what it says.
     pub allow_insecure: bool,
     /// Less free space than this on the store's file system is reported before anything starts.
@@ -64,6 +69,7 @@ impl Default for Options {
             secrets: std::collections::BTreeMap::new(),
             codec: Codec::default(),
             registry: crate::registry::Options::default(),
+            fetch: crate::fetch::Options::default(),
             allow_insecure: false,
             min_free: 2 << 30,
         }
@@ -74,13 +80,15 @@ impl Default for Options {
 pub struct EmbeddedEngine {
     store: Store,
     options: Options,
+    fetcher: Fetcher,
     /// Mount points of steps by what they are, each made once and put below the layers of every step.
     scaffolds: Mutex<Vec<(Vec<Point>, WorkDir)>>,
 }
 
 impl EmbeddedEngine {
     pub fn new(store: Store, options: Options) -> Self {
-        EmbeddedEngine { store, options, scaffolds: Mutex::default() }
+        let fetcher = Fetcher::new(store.clone(), options.fetch.clone());
+        EmbeddedEngine { store, options, fetcher, scaffolds: Mutex::default() }
     }
 
     pub fn store(&self) -> &Store {
@@ -146,6 +154,14 @@ impl Engine for EmbeddedEngine {
         base::foresee(source, platform)
     }
 
+    fn known(&self, remote: &Remote) -> Option<Pin> {
+        self.fetcher.known(remote)
+    }
+
+    fn pin(&self, remote: &Remote, ctl: &Ctl<'_>) -> Result<Pin> {
+        self.fetcher.pin(remote, &caller(ctl))
+    }
+
     fn base(&self, job: &BaseJob, ctl: &Ctl<'_>) -> Result<Built> {
         base::base(self, job, ctl)
     }
@@ -157,6 +173,11 @@ impl Engine for EmbeddedEngine {
     fn finish(&self, built: &Built, names: &[String], ctl: &Ctl<'_>) -> Result<Published> {
         finish::finish(self, built, names, ctl)
     }
+}
+
+/// Who asks others, as the rooms that do it want to know.
+fn caller<'a>(ctl: &Ctl<'a>) -> Caller<'a> {
+    Caller { node: ctl.node, sink: ctl.sink, cancel: ctl.cancel }
 }
 
 /// An error of a file operation: the machine's fault when it has no space or no rights, the step's otherwise.

@@ -8,6 +8,7 @@ use super::{EmbeddedEngine, Options, bootstrap};
 use crate::engine::BaseSource;
 use crate::error::{Context as _, Error, Result};
 use crate::event::Cancel;
+use crate::fetch::Remote;
 use crate::image::store::Store;
 
 /// openat2 came with 5.6, volatile overlays with 5.10.
@@ -76,6 +77,11 @@ fn kernel_version(release: &str) -> Option<(u32, u32)> {
 }
 
 impl EmbeddedEngine {
+    /// What fetching needs: its tools.
+    pub fn fetch_preflight(&self, remote: &Remote) -> Result<()> {
+        self.fetcher.preflight(remote)
+    }
+
     /// What a base needs besides: its tools, its keys, its files.
     pub fn base_preflight(&self, source: &BaseSource) -> Result<()> {
         match source {
@@ -85,6 +91,10 @@ impl EmbeddedEngine {
             | BaseSource::RootfsTar { path } => {
                 std::fs::metadata(path).map(drop).bad_input(|| format!("cannot read the base `{}`", path.display()))
             }
+            BaseSource::Directory { path } => std::fs::read_dir(path)
+                .map(drop)
+                .bad_input(|| format!("cannot read the build context `{}`", path.display())),
+            BaseSource::Remote(remote) => self.fetcher.preflight(remote),
             BaseSource::Registry { .. } => Ok(()),
         }
     }

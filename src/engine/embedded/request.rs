@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
-use super::EmbeddedEngine;
 use super::helper::mode::ModeChange;
 use super::helper::spec::{
     Bytes, ContextItem, CopyItem, CopySpec, LentFile, LentSource, MountSpec, MountSpecKind, ProcessSpec, RawPath,
@@ -13,9 +12,10 @@ use super::helper::spec::{
 };
 use super::lend;
 use super::output::Redactor;
+use super::{EmbeddedEngine, fetched};
 use crate::context::Selected;
 use crate::dockerfile::step::{Copy, From, Mount, MountKind, Network, Run, Security, Sharing, Source};
-use crate::engine::{BuildJob, SecretSource};
+use crate::engine::{BuildJob, Ctl, SecretSource};
 use crate::error::{Context as _, Error, Result};
 use crate::event::Cancel;
 use crate::image::digest::{Digest, KeyHasher};
@@ -293,6 +293,7 @@ pub fn copy(
     line: usize,
     trees: &dyn Trees,
     root: RootSpec,
+    ctl: &Ctl<'_>,
 ) -> Result<CopySpec> {
     let from = match &step.from {
         From::Context => None,
@@ -305,15 +306,18 @@ pub fn copy(
             Source::Path(pattern) => {
                 items.extend(select(job, pattern, &step.excludes, line)?.into_iter().map(CopyItem::Context));
             }
+            Source::Parents { pivot, pattern } if from.is_some() => {
+                items.push(CopyItem::TreeParents { pivot: pivot.clone(), pattern: pattern.clone() });
+            }
+            Source::Parents { pivot, pattern } => {
+                let selected = job.context.select_parents(pivot, pattern, &step.excludes)?;
+                items.extend(context_items(job, selected).map(CopyItem::Context));
+            }
             Source::Inline { name, content } => {
                 items.push(CopyItem::Inline { name: name.clone(), content: Bytes(content.clone()) });
             }
-            Source::Url(url) | Source::Git(url) => {
-                return Err(Error::bad_input(format!(
-                    "line {line}: ADD of `{}` is not possible yet",
-                    without_password(url)
-                ))
-                .hint("fetch it in a RUN instruction, or declare it as a source of the image"));
+            Source::Url(_) | Source::Git(_) => {
+                items.extend(fetched::items(engine, job, step, source, &root.work.0, ctl)?);
             }
         }
     }
@@ -329,7 +333,6 @@ pub fn copy(
         chown: step.chown.clone(),
         chmod,
         unpack: step.add && step.unpack != Some(false),
-        parents: step.parents,
         excludes: step.excludes.clone(),
     })
 }
@@ -345,20 +348,19 @@ fn select(job: &BuildJob, pattern: &str, excludes: &[String], line: usize) -> Re
             None => error,
         });
     }
-    let context = RawPath::from(job.context.root());
-    let item = |one: Selected| ContextItem {
+    Ok(context_items(job, selected).collect())
+}
+
+fn context_items(job: &BuildJob, selected: Vec<Selected>) -> impl Iterator<Item = ContextItem> {
+    items_of(job.context.root(), selected)
+}
+
+pub(super) fn items_of(root: &Path, selected: Vec<Selected>) -> impl Iterator<Item = ContextItem> {
+    let context = RawPath::from(root);
+    selected.into_iter().map(move |one| ContextItem {
         context: context.clone(),
         base: RawPath(one.root),
         name: RawPath(one.name.into()),
-        entries: one.entries.into_iter().map(|e| RawPath(e.path)).collect(),
-    };
-    Ok(selected.into_iter().map(item).collect())
-}
-
-/// An address as it may be shown.
-fn without_password(url: &str) -> String {
-    match url.split_once("://").and_then(|(scheme, rest)| rest.split_once('@').map(|(_, host)| (scheme, host))) {
-        Some((scheme, host)) => format!("{scheme}://{host}"),
-        None => url.to_owned(),
-    }
+        entries: one.entries.into_iter().map(Into::into).collect(),
+    })
 }

@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 use std::io::Cursor;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, OFlags, Stat};
+use rustix::fs::{FileType, OFlags, Stat, Timespec, Timestamps};
 use rustix::thread::UnshareFlags;
 
 use super::inroot::{Owner, Root, kind_of};
 use super::overlay::Place;
-use super::spec::{ContextItem, CopyItem, CopySpec, Report};
+use super::spec::{ContextItem, CopyItem, CopySpec, EntrySpec, Report};
 use super::tree::{Meta, Writer, not_a_directory};
 use super::users::Accounts;
 use super::{isolate, overlay, unpack};
@@ -34,8 +34,9 @@ pub fn run(spec: &CopySpec) -> Result<Report> {
 
 /// One thing to copy: a match of a pattern with everything selected below it, or the text of a heredoc.
 enum Found<'a> {
-    Files { source: &'a Root, base: PathBuf, name: PathBuf, entries: Vec<PathBuf>, local: bool },
+    Files { source: &'a Root, base: PathBuf, name: PathBuf, entries: Vec<EntrySpec>, local: bool },
     Inline { name: &'a str, content: &'a [u8] },
+    Fetched { path: &'a Path, name: &'a str, modified: i64, unpack: bool },
 }
 
 fn copy(spec: &CopySpec, place: &Place, from: Option<&Root>, root: &Root) -> Result<bool> {
@@ -53,7 +54,7 @@ fn copy(spec: &CopySpec, place: &Place, from: Option<&Root>, root: &Root) -> Res
         match item {
             CopyItem::Context(item) => {
                 if let Some(source) = contexts.get(&*item.context) {
-                    let entries = item.entries.iter().map(|e| e.0.clone()).collect();
+                    let entries = item.entries.clone();
                     let (base, name) = (item.base.0.clone(), item.name.0.clone());
                     found.push(Found::Files { source, base, name, entries, local: true });
                 }
@@ -63,10 +64,22 @@ fn copy(spec: &CopySpec, place: &Place, from: Option<&Root>, root: &Root) -> Res
                     return Err(Error::failed(format!("there is no stage or image to copy `{pattern}` from")));
                 };
                 for selected in select(&place.in_memory(FROM), pattern, &spec.excludes)? {
-                    let entries = selected.entries.into_iter().map(|e| e.path).collect();
-                    let (base, name) = (selected.root, PathBuf::from(selected.name));
-                    found.push(Found::Files { source, base, name, entries, local: false });
+                    found.push(foreign_files(source, selected));
                 }
+            }
+            CopyItem::TreeParents { pivot, pattern } => {
+                let Some(source) = from else {
+                    return Err(Error::failed(format!("there is no stage or image to copy `{pattern}` from")));
+                };
+                let tree = crate::context::Context::whole(&place.in_memory(FROM));
+                let selected = tree.select_parents(pivot, pattern, &spec.excludes)?;
+                if selected.is_empty() && ![pivot, pattern].iter().any(|p| crate::context::is_pattern(p)) {
+                    return Err(Error::bad_input(format!("there is no `{pivot}/{pattern}` to copy")));
+                }
+                found.extend(selected.into_iter().map(|selected| foreign_files(source, selected)));
+            }
+            CopyItem::File { path, name, modified, unpack } => {
+                found.push(Found::Fetched { path, name, modified: *modified, unpack: *unpack });
             }
             CopyItem::Inline { name, content } => found.push(Found::Inline { name, content: &content.0 }),
         }
@@ -77,7 +90,7 @@ fn copy(spec: &CopySpec, place: &Place, from: Option<&Root>, root: &Root) -> Res
     }
 
     let dest = resolve(root, &spec.dest)?;
-    let wants_directory = spec.dest.ends_with('/') || spec.parents;
+    let wants_directory = spec.dest.ends_with('/');
     if found.len() > 1 && !wants_directory && !dest.is_directory() {
         return Err(Error::bad_input(format!("several files are copied to `{}`, which is not a directory", spec.dest))
             .hint(format!("write `{}/` to have them in a directory of that name", spec.dest)));
@@ -90,6 +103,11 @@ fn copy(spec: &CopySpec, place: &Place, from: Option<&Root>, root: &Root) -> Res
         put(spec, one, root, &dest, wants_directory, writer, owner)?;
     }
     Ok(local.finish()? | foreign.finish()?)
+}
+
+fn foreign_files(source: &Root, selected: Selected) -> Found<'_> {
+    let entries = selected.entries.into_iter().map(Into::into).collect();
+    Found::Files { source, base: selected.root, name: PathBuf::from(selected.name), entries, local: false }
 }
 
 /// Where an instruction's destination is, all links followed.
@@ -132,44 +150,60 @@ fn put(
             let meta = Meta { owner: ROOT_OWNER, mode: 0o644, times: None, xattrs: Vec::new() };
             writer.write(&mut Cursor::new(content), &real, &meta)
         }
+        Found::Fetched { path, name, modified, unpack } => {
+            let what = |e| fs_error(format!("cannot read `{}`", path.display()), e);
+            let mut file = std::fs::File::open(path).map_err(what)?;
+            if *unpack
+                && let Some(archive) = unpack::open(&file.as_fd().try_clone_to_owned().map_err(what)?).map_err(what)?
+            {
+                return unpack_into(archive, root, dest, owner)
+                    .map_err(|e| e.context(format!("cannot unpack `{name}`")));
+            }
+            let real = file_place(Path::new(name));
+            make_parent(writer, &real)?;
+            let time = Timespec { tv_sec: *modified, tv_nsec: 0 };
+            let times = Some(Timestamps { last_access: time, last_modification: time });
+            writer.write(&mut file, &real, &Meta { owner: ROOT_OWNER, mode: 0o600, times, xattrs: Vec::new() })
+        }
         Found::Files { source, base, name, entries, local } => {
             let what = |e| fs_error(format!("cannot read `{}`", base.display()), e);
             // The match itself is followed when it is a link; links below it are copied as links.
             let opened = follow(source, base).map_err(what)?;
             let stat = rustix::fs::fstat(&opened).map_err(|e| what(e.into()))?;
             if kind_of(&stat) == FileType::Directory {
-                let target = if spec.parents { dest.real.join(base) } else { dest.real.clone() };
-                if let Some(stat) = root.stat(&target).map_err(what)?
-                    && kind_of(&stat) != FileType::Directory
-                {
-                    return Err(not_a_directory(root, &target, &stat));
+                if let Some(stat) = dest.stat.as_ref().filter(|s| kind_of(s) != FileType::Directory) {
+                    return Err(not_a_directory(root, &dest.real, stat));
                 }
-                writer.make_parents(&target)?;
-                return put_entries(source, base, entries, root, &target, writer);
+                writer.make_parents(&dest.real)?;
+                return put_entries(source, base, entries, root, &dest.real, writer);
             }
             let archive = if *local && spec.unpack { unpack::open(&opened).map_err(what)? } else { None };
             if let Some(archive) = archive {
-                // What is in the archive has its own mode, and --chmod says nothing about it.
-                Writer::new(root, owner, None, false).make_parents(&dest.real)?;
-                return unpack::unpack(archive, root, &dest.real, owner)
+                return unpack_into(archive, root, dest, owner)
                     .map_err(|e| e.context(format!("cannot unpack `{}`", base.display())));
             }
-            let real = file_place(if spec.parents { base } else { name });
+            let real = file_place(name);
             make_parent(writer, &real)?;
             writer.copy(&opened, &stat, &real)
         }
     }
 }
 
+/// What is in an archive has its own mode, and --chmod says nothing about it.
+fn unpack_into(archive: std::fs::File, root: &Root, dest: &Dest, owner: Option<Owner>) -> Result<()> {
+    Writer::new(root, owner, None, false).make_parents(&dest.real)?;
+    unpack::unpack(archive, root, &dest.real, owner)
+}
+
 fn put_entries(
     source: &Root,
     base: &Path,
-    entries: &[PathBuf],
+    entries: &[EntrySpec],
     root: &Root,
     target: &Path,
     writer: &mut Writer<'_>,
 ) -> Result<()> {
-    for entry in entries {
+    for EntrySpec { path: entry, on_the_way } in entries {
         let Some(relative) = entry.strip_prefix(base).ok().filter(|r| !r.as_os_str().is_empty()) else {
             continue;
         };
@@ -177,7 +211,9 @@ fn put_entries(
         let opened = source.open_at(entry, OFlags::PATH | OFlags::NOFOLLOW).map_err(what)?;
         let stat = rustix::fs::fstat(&opened).map_err(|e| what(e.into()))?;
         let real = target.join(relative);
-        if kind_of(&stat) == FileType::Directory {
+        if kind_of(&stat) == FileType::Directory && *on_the_way {
+            writer.pass(&opened, &stat, &real)?;
+        } else if kind_of(&stat) == FileType::Directory {
             writer.directory(Some(&opened), &real, &Meta { owner: writer.owner_of(&stat), ..Meta::of(&stat) })?;
         } else {
             // A selection may name a file without the directory above it.
@@ -212,8 +248,7 @@ pub fn stage_context(items: &[ContextItem], into: &Path) -> Result<Option<PathBu
         let opened = follow(&source, &item.base).map_err(what)?;
         let stat = rustix::fs::fstat(&opened).map_err(|e| what(e.into()))?;
         if kind_of(&stat) == FileType::Directory {
-            let entries: Vec<PathBuf> = item.entries.iter().map(|e| e.0.clone()).collect();
-            put_entries(&source, &item.base, &entries, &root, Path::new(""), &mut writer)?;
+            put_entries(&source, &item.base, &item.entries, &root, Path::new(""), &mut writer)?;
         } else {
             writer.copy(&opened, &stat, &item.name)?;
             single = Some(into.join(&*item.name));
@@ -228,7 +263,7 @@ pub fn fill(source: &Root, mounted: &Path, path: &str, into: &Path) -> Result<()
     let root = Root::open(into).unusable(|| format!("cannot open `{}`", into.display()))?;
     let mut writer = Writer::new(&root, None, None, true);
     for selected in select(mounted, path, &[])? {
-        let entries: Vec<PathBuf> = selected.entries.into_iter().map(|e| e.path).collect();
+        let entries: Vec<EntrySpec> = selected.entries.into_iter().map(Into::into).collect();
         put_entries(source, &selected.root, &entries, &root, Path::new(""), &mut writer)?;
     }
     writer.finish().map(drop)

@@ -225,9 +225,8 @@ pub struct CopySpec {
     pub dest: String,
     pub chown: Option<String>,
     pub chmod: Option<ModeChange>,
-    /// Archives of the context are unpacked.
+    /// Archives of the context are unpacked, those from elsewhere only where they say so.
     pub unpack: bool,
-    pub parents: bool,
     pub excludes: Vec<String>,
 }
 
@@ -236,9 +235,22 @@ pub enum CopyItem {
     Context(ContextItem),
     /// A pattern, evaluated on the tree that is copied from.
     Tree(String),
+    /// The same, of what is below the pivot, with the directories that lead there.
+    TreeParents {
+        pivot: String,
+        pattern: String,
+    },
     Inline {
         name: String,
         content: Bytes,
+    },
+    /// What a web address gave: a file of the store's, which nobody else may read in the image.
+    File {
+        path: RawPath,
+        name: String,
+        /// Seconds since 1970.
+        modified: i64,
+        unpack: bool,
     },
 }
 
@@ -252,7 +264,20 @@ pub struct ContextItem {
     /// What it is called where it is copied to.
     pub name: RawPath,
     /// What was selected of it, relative to the context; the match itself may be among them.
-    pub entries: Vec<RawPath>,
+    pub entries: Vec<EntrySpec>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EntrySpec {
+    pub path: RawPath,
+    /// A directory that only leads to something that was selected.
+    pub on_the_way: bool,
+}
+
+impl From<crate::context::Entry> for EntrySpec {
+    fn from(entry: crate::context::Entry) -> EntrySpec {
+        EntrySpec { path: RawPath(entry.path), on_the_way: entry.on_the_way }
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -145,6 +145,22 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// A directory that only leads to what is copied: made like its source. One that is there takes its mode, whatever
+    /// the instruction says about modes, and keeps its owner, as in Docker.
+    pub fn pass(&mut self, source: &OwnedFd, stat: &Stat, real: &Path) -> Result<()> {
+        let failed = |e: io::Error| fs_error(format!("cannot write `{}`", shown(real)), e);
+        match self.dest.stat(real).map_err(failed)? {
+            Some(there) if kind_of(&there) == FileType::Directory => {
+                self.changed = true;
+                let dir = self.dest.open_at(real, OFlags::PATH | OFlags::NOFOLLOW).map_err(failed)?;
+                let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+                rustix::fs::chmodat(rustix::fs::CWD, proc_path(dir.as_fd()), mode, AtFlags::empty())
+                    .map_err(|e| failed(e.into()))
+            }
+            _ => self.directory(Some(source), real, &Meta { owner: self.owner_of(stat), ..Meta::of(stat) }),
+        }
+    }
+
     /// Whether anything was written at all.
     pub fn finish(self) -> Result<bool> {
         for (real, times) in self.times.iter().rev() {

@@ -100,10 +100,15 @@ impl Accounts {
         let (uid, own) = match (user.parse::<u32>(), self.passwd.iter().find(|e| e.name == user)) {
             (Ok(uid), _) => (uid, uid),
             (Err(_), Some(entry)) => (entry.uid, entry.gid),
-            (Err(_), None) if user.is_empty() => (0, 0),
+            (Err(_), None) if user.is_empty() || self.is_root_of_nothing(user) => (0, 0),
             (Err(_), None) => return Err(unknown("user", user, "/etc/passwd")),
         };
         Ok(Owner { uid, gid: group.map_or(Ok(own), |g| self.group_id(g))? })
+    }
+
+    /// Where there are no accounts at all, there still is root.
+    fn is_root_of_nothing(&self, name: &str) -> bool {
+        name == "root" && self.passwd.is_empty() && self.group.is_empty()
     }
 
     fn user(&self, spec: &str) -> Option<&User> {
@@ -118,6 +123,7 @@ impl Accounts {
         match (self.group.iter().find(|g| g.name == spec), spec.parse()) {
             (Some(group), _) => Ok(group.gid),
             (None, Ok(gid)) => Ok(gid),
+            (None, Err(_)) if self.is_root_of_nothing(spec) => Ok(0),
             (None, Err(_)) => Err(unknown("group", spec, "/etc/group")),
         }
     }
@@ -175,5 +181,8 @@ mod tests {
         assert_eq!(owner("keystone:0"), Some((42425, 0)));
         assert_eq!(owner(":kolla"), Some((0, 42400)));
         assert_eq!(owner("who"), None);
+        let of_nothing = |spec: &str| Accounts::default().owner(spec).map(|o| (o.uid, o.gid)).ok();
+        assert_eq!(of_nothing("root:root"), Some((0, 0)));
+        assert_eq!(of_nothing("root:adm"), None);
     }
 }
