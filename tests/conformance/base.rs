@@ -63,6 +63,11 @@ impl Bases {
         Base::new(&self.layer, &busybox())
     }
 
+    /// Where a base is for Kollage.
+    pub fn layout(&self, name: &str) -> &Path {
+        &self.layouts[name]
+    }
+
     /// A Dockerfile as Kollage reads it.
     pub fn mapped(&self, dockerfile: &[u8]) -> Vec<u8> {
         let mut text = dockerfile.to_vec();

@@ -6,13 +6,15 @@ use std::process::{Command, Stdio};
 
 use crate::base::Bases;
 use crate::case::{Case, Outcome};
-use crate::image::{self, Base};
+use crate::image::{self, Base, ImageFacts};
+use crate::server::Server;
 
 /// Where both sides work.
 pub struct Place {
     pub dir: PathBuf,
     pub bases: Bases,
     pub base: Base,
+    pub server: Server,
 }
 
 /// A case on its way: its context is laid out, and there is room beside it.
@@ -23,11 +25,27 @@ struct Work {
 }
 
 impl Place {
+    /// Results without addresses and commits, which are others in each run.
+    fn named_back(&self, facts: ImageFacts) -> ImageFacts {
+        serde_json::from_str(&self.server.mapped_back(&serde_json::to_string(&facts).unwrap())).unwrap()
+    }
+
+    /// The value of a named context that means the same for both.
+    fn local(&self, work: &Work, value: &str) -> String {
+        match value.strip_prefix("dir:") {
+            Some(path) => work.context.join(path).display().to_string(),
+            None => String::from_utf8(self.server.mapped(value.as_bytes())).unwrap(),
+        }
+    }
+
     fn work(&self, case: &Case, side: &str) -> Work {
         let dir = self.dir.join(side).join(case.name.replace('/', "."));
         let context = dir.join("context");
         fs::create_dir_all(&context).unwrap();
         case.lay_out(&context);
+        if self.server.is_named(&case.dockerfile()) {
+            fs::write(context.join("Dockerfile"), self.server.mapped(&case.dockerfile())).unwrap();
+        }
         for (id, value) in &case.settings.secrets {
             fs::write(dir.join(format!("secret.{id}")), value).unwrap();
         }
@@ -84,17 +102,32 @@ impl Docker {
         let tag = format!("conformance-case:{}", case.name.replace('/', "."));
         let mut command = Command::new("docker");
         command.env("DOCKER_BUILDKIT", "1").args(["build", "--network", "none", "--no-cache", "--progress", "plain"]);
+        if case.settings.newer_frontend {
+            command.arg("--build-arg").arg(format!("BUILDKIT_SYNTAX={}", frontend()));
+        }
         command.arg("-t").arg(&tag).arg("-f").arg(work.context.join("Dockerfile"));
         work.arguments(case, &mut command);
+        for (name, value) in &case.settings.contexts {
+            let value = match value.split_once(':') {
+                Some(("image", base)) => format!("docker-image://{base}"),
+                _ => place.local(&work, value),
+            };
+            command.arg("--build-context").arg(format!("{name}={value}"));
+        }
         let (code, stderr) = run(command.arg(&work.context));
         if code != 0 {
-            return Outcome::Error(reason(&stderr));
+            return Outcome::Error(place.server.mapped_back(&reason(&stderr)));
         }
         let (code, stderr) = run(Command::new("docker").arg("save").arg("-o").arg(&work.archive).arg(&tag));
         assert_eq!(code, 0, "docker save {tag}: {stderr}");
         run(Command::new("docker").args(["rmi", &tag]));
-        Outcome::Image(Box::new(image::read(&work.archive, &place.base)))
+        Outcome::Image(Box::new(place.named_back(image::read(&work.archive, &place.base))))
     }
+}
+
+/// An image with a Dockerfile frontend that the daemon knows.
+pub fn frontend() -> String {
+    std::env::var("KOLLAGE_CONFORMANCE_FRONTEND").expect("this case needs KOLLAGE_CONFORMANCE_FRONTEND; see README.md")
 }
 
 /// What stands after `ERROR:`, without what every message begins with, and without names that are of this one run.
@@ -117,7 +150,7 @@ pub struct Kollage {
 pub fn kollage(place: &Place, case: &Case) -> Kollage {
     let work = place.work(case, "kollage");
     let dockerfile = work.dir.join("Dockerfile");
-    fs::write(&dockerfile, place.bases.mapped(&case.dockerfile())).unwrap();
+    fs::write(&dockerfile, place.server.mapped(&place.bases.mapped(&case.dockerfile()))).unwrap();
     let ignore = work.context.join("Dockerfile.dockerignore");
     if ignore.exists() {
         fs::copy(&ignore, work.dir.join("Dockerfile.dockerignore")).unwrap();
@@ -127,15 +160,28 @@ pub fn kollage(place: &Place, case: &Case) -> Kollage {
     command.arg("build").arg("--store").arg(store(&place.dir)).args(["--network", "none", "--progress", "plain"]);
     // What the host lends to steps is no part of Docker's behaviour.
     command.args(["--set", "build.ca_bundle=off"]);
+    // A server that fails on purpose is not asked again and again.
+    command.args(["--set", "build.retries=0"]);
     command.args(["-j", "1", "-t", "conformance:latest"]).arg("--logs-dir").arg(work.dir.join("logs"));
     command.arg("--dockerfile").arg(&dockerfile).arg("--context").arg(&work.context);
     work.arguments(case, &mut command);
+    for (name, value) in &case.settings.contexts {
+        let value = match value.split_once(':') {
+            Some(("image", base)) => format!("oci-layout://{}:latest", place.bases.layout(base).display()),
+            _ => place.local(&work, value),
+        };
+        command.arg("--build-context").arg(format!("{name}={value}"));
+    }
     command.arg("-o").arg(format!("type=docker,dest={}", work.archive.display()));
     let (code, stderr) = run(&mut command);
     let outcome = match code {
-        0 => Outcome::Image(Box::new(place.bases.mapped_back(image::read(&work.archive, &place.base)))),
+        0 => {
+            let facts = image::read(&work.archive, &place.base);
+            Outcome::Image(Box::new(place.named_back(place.bases.mapped_back(facts))))
+        }
         _ => Outcome::Error(stderr.clone()),
     };
+    let stderr = place.server.mapped_back(&stderr);
     Kollage { code, stderr, outcome }
 }
 

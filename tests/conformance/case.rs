@@ -29,11 +29,19 @@ pub struct Settings {
     /// More arguments, where both command lines have the same.
     #[serde(default)]
     pub flags: Vec<String>,
+    /// Named contexts: `dir:PATH` below the case's context, `image:BASE`, or an address.
+    #[serde(default)]
+    pub contexts: BTreeMap<String, String>,
+    /// Newer than the frontend within Docker: recorded with the one that KOLLAGE_CONFORMANCE_FRONTEND names.
+    #[serde(default)]
+    pub newer_frontend: bool,
     /// Both must refuse it.
     #[serde(default)]
     pub error: bool,
     /// The line that Kollage's message must name.
     pub line: Option<usize>,
+    /// Kollage's exit code, where it is neither 1 nor 2.
+    pub code: Option<i32>,
     /// Words that Kollage's message must have in it.
     pub says: Option<String>,
     /// Why Kollage's result is meant to be another one.

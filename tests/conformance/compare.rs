@@ -50,7 +50,7 @@ fn against(case: &Case, expected: &Outcome, built: &Kollage) -> Vec<String> {
 /// A refusal names the line, and is one of Kollage's own.
 fn message(case: &Case, built: &Kollage) -> Vec<String> {
     let mut out = Vec::new();
-    if !matches!(built.code, 1 | 2) {
+    if !case.settings.code.map_or(matches!(built.code, 1 | 2), |code| built.code == code) {
         out.push(format!("exit code {}: {}", built.code, built.stderr.trim()));
     }
     if let Some(line) = case.settings.line

@@ -76,7 +76,7 @@ pub fn read(archive: &Path, base: &Base) -> ImageFacts {
 
     let mut tree = Tree::new();
     for (layer, diff_id) in manifest.layers.iter().zip(&diff_ids) {
-        let tar = &files[layer];
+        let tar = &plain(&files[layer]);
         if format!("sha256:{}", hex(&sha256(tar))) != diff_id.as_str().unwrap_or_default() {
             facts.faults.push(format!("{layer} is not what its diff id says"));
         }
@@ -107,6 +107,16 @@ pub fn read(archive: &Path, base: &Base) -> ImageFacts {
         facts.faults.push(format!("the history tells of {told} layers, and there are {}", facts.layers));
     }
     facts
+}
+
+/// Docker with containerd's store saves layers as they are kept, which is compressed.
+fn plain(layer: &[u8]) -> Vec<u8> {
+    if !layer.starts_with(&[0x1f, 0x8b]) {
+        return layer.to_vec();
+    }
+    let mut tar = Vec::new();
+    flate2::read::MultiGzDecoder::new(layer).read_to_end(&mut tar).unwrap();
+    tar
 }
 
 fn history_line(entry: &Value) -> String {

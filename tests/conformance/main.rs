@@ -15,6 +15,7 @@ mod compare;
 mod files;
 mod image;
 mod public;
+mod server;
 mod table;
 mod tree;
 
@@ -40,7 +41,8 @@ fn a_dockerfile_means_what_it_means_in_docker() {
     assert!(!cases.is_empty(), "no case has that name");
     let dir = work_dir();
     let bases = base::Bases::make(dir.path());
-    let place = Place { base: bases.compared(), bases, dir: dir.path().to_owned() };
+    let server = server::Server::start(dir.path());
+    let place = Place { base: bases.compared(), bases, server, dir: dir.path().to_owned() };
 
     match variable("KOLLAGE_CONFORMANCE_REFRESH").as_deref() {
         None => {}
@@ -89,7 +91,8 @@ fn record(place: &Place, cases: &[Case], only_missing: bool) {
             (Outcome::Image(_), true) => Some(format!("{}: Docker builds it", case.name)),
             _ => None,
         };
-        case.record(&Recorded { docker: docker.version.clone(), outcome });
+        let with = if case.settings.newer_frontend { " with a newer frontend" } else { "" };
+        case.record(&Recorded { docker: format!("{}{with}", docker.version), outcome });
         wrong
     });
     let wrong: Vec<_> = wrong.into_iter().flatten().collect();

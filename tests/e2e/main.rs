@@ -9,6 +9,7 @@ mod archives;
 mod bad_input;
 mod build;
 mod demo;
+mod fetch;
 mod registry;
 mod reuse;
 mod sandbox;
