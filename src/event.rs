@@ -3,9 +3,9 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::error::{Error, Result};
 
@@ -39,6 +39,16 @@ pub enum Event {
         step: usize,
         stream: Stream,
         line: String,
+    },
+    /// It failed for want of the network, and will be tried again after `wait`.
+    StepRetried {
+        node: Arc<str>,
+        step: usize,
+        /// The one that comes, counted from 1, and how many there may be.
+        attempt: u32,
+        attempts: u32,
+        wait: Duration,
+        reason: String,
     },
     StepFinished {
         node: Arc<str>,
@@ -124,6 +134,24 @@ impl Cancel {
 
     pub fn check(&self) -> Result<()> {
         if self.is_cancelled() { Err(Error::interrupted()) } else { Ok(()) }
+    }
+
+    /// Ends early, with an error, when the run is cancelled.
+    pub fn sleep(&self, time: Duration) -> Result<()> {
+        let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN)];
+        let until = Instant::now().checked_add(time);
+        loop {
+            self.check()?;
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(());
+            }
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            match poll(&mut fds, left.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(Error::unusable("cannot wait").cause(e)),
+            }
+        }
     }
 
     /// Becomes and stays readable once the run is cancelled: for `poll` beside a child's output.

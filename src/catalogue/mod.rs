@@ -32,6 +32,7 @@ pub use base::parse_reference;
 pub use init::init;
 pub use names::registry_of;
 pub use pattern::Pattern;
+pub use settings::limit_of_steps;
 pub use types::*;
 
 use definition::{Folder, House, Loaded};

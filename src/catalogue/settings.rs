@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::diag::{Diagnostic, Diagnostics, Place, SourceFile};
-use crate::dockerfile::step::Network;
+use crate::dockerfile::duration;
+use crate::dockerfile::step::{Entitlement, Network};
 use crate::image::store::Codec;
 
 use super::names;
@@ -148,11 +150,19 @@ fn read_policy(reader: &mut Reader<'_>) -> Policy {
         EngineName::ALL.into_iter().filter(|e| allowed.iter().any(|a| a == e.as_str())).collect()
     });
     let registries = reader.has("registries").then(|| reader.forms("registries", "a registry", names::registry_host));
+    let entitlements = reader.has("entitlements").then(|| {
+        let known = |text: &str| match Entitlement::ALL.iter().any(|e| e.as_str() == text) {
+            true => Ok(()),
+            false => Err(suggest::hint(text, Entitlement::ALL.map(Entitlement::as_str)).unwrap_or_default()),
+        };
+        let allowed = reader.forms("entitlements", "something to allow", known);
+        Entitlement::ALL.into_iter().filter(|e| allowed.iter().any(|a| a == e.as_str())).collect()
+    });
     // Asked for again, so that the keys are known when they are absent.
-    for key in ["engines", "registries"] {
+    for key in ["engines", "registries", "entitlements"] {
         reader.node(key);
     }
-    Policy { engines, registries }
+    Policy { engines, registries, entitlements }
 }
 
 fn read_build(reader: &mut Reader<'_>) -> BuildSettings {
@@ -192,6 +202,9 @@ fn read_build(reader: &mut Reader<'_>) -> BuildSettings {
         build_args: reader.string_map("build_args", "a name of a build argument", names::env),
         jobs: reader.number("jobs", 1..=1024),
         retries: reader.number("retries", 0..=100).unwrap_or(default.retries),
+        step_timeout: reader
+            .form("step_timeout", "a limit for steps", |text| limit_of_steps(text).map(drop))
+            .and_then(|text| limit_of_steps(&text).ok()),
     };
     if build.tag_template.is_empty() {
         let release = if build.release.is_empty() { "" } else { "{release}-" };
@@ -247,6 +260,16 @@ fn ca_bundle(reader: &mut Reader<'_>) -> CaBundle {
 /// A path that a file names is meant from where the file is.
 fn beside(place: &Place, path: &str) -> PathBuf {
     place.file.path.parent().map_or_else(|| PathBuf::from(path), |dir| dir.join(path))
+}
+
+/// `30m`, `1h30m`; `0` is none.
+pub fn limit_of_steps(text: &str) -> Result<Duration, String> {
+    let nanoseconds = duration::parse(text).and_then(|n| u64::try_from(n).ok());
+    let limit = nanoseconds.map(Duration::from_nanos).ok_or("write it as `30m`, `90s` or `1h30m`")?;
+    match limit.is_zero() || limit >= Duration::from_secs(1) {
+        true => Ok(limit),
+        false => Err("no step is done in less than a second".into()),
+    }
 }
 
 /// Fills in `{release}`, `{base}` and `{base_tag}`; the error is a message and perhaps a hint.

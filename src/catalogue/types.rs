@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::diag::{Diagnostic, Diagnostics, Place, SourceFile};
-use crate::dockerfile::step::Network;
+use crate::dockerfile::step::{Entitlement, Network};
 use crate::engine::{BaseSource, Check};
 use crate::image::store::Codec;
 
@@ -66,8 +67,10 @@ pub struct BuildSettings {
     pub build_args: BTreeMap<String, String>,
     /// How many nodes are built at once; None: as many as there are processors.
     pub jobs: Option<usize>,
-    /// How often a failed download or push is tried again.
+    /// How often a download, a push or a step is tried again when the network was in its way.
     pub retries: u32,
+    /// A step that takes longer is ended; nought is no limit.
+    pub step_timeout: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -126,11 +129,17 @@ impl EngineName {
 pub struct Policy {
     pub engines: Option<Vec<EngineName>>,
     pub registries: Option<Vec<String>>,
+    /// What `--allow` may grant.
+    pub entitlements: Option<Vec<Entitlement>>,
 }
 
 impl Policy {
     pub fn allows_engine(&self, engine: EngineName) -> bool {
         self.engines.as_ref().is_none_or(|allowed| allowed.contains(&engine))
+    }
+
+    pub fn allows_entitlement(&self, entitlement: Entitlement) -> bool {
+        self.entitlements.as_ref().is_none_or(|allowed| allowed.contains(&entitlement))
     }
 
     /// `registry` is a host, with its port where it has one: `docker.io`, `registry.example.org:5000`.
@@ -475,7 +484,8 @@ impl Default for BuildSettings {
             network: Network::Default,
             build_args: BTreeMap::new(),
             jobs: None,
-            retries: 3,
+            retries: 2,
+            step_timeout: None,
         }
     }
 }

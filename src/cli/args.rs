@@ -173,6 +173,18 @@ pub struct How {
     /// Secret for RUN --mount=type=secret
     #[arg(long = "secret", value_name = "id=ID[,src=FILE|,env=NAME]")]
     pub secrets: Vec<String>,
+    /// ssh-agent or keys for RUN --mount=type=ssh
+    #[arg(long = "ssh", value_name = "default|ID[=SOCKET|KEY[,KEY]]")]
+    pub ssh: Vec<String>,
+    /// Let RUN have network.host or security.insecure
+    #[arg(long = "allow", value_name = "NAME")]
+    pub allow: Vec<String>,
+    /// End a step that takes longer [default: no limit]
+    #[arg(long, value_name = "DURATION")]
+    pub step_timeout: Option<String>,
+    /// How often steps and downloads are tried again after network failures [default: 2]
+    #[arg(long, value_name = "N")]
+    pub retries: Option<u32>,
     #[command(flatten)]
     pub surroundings: Surroundings,
 }

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, limit_of_steps};
 use crate::cli::App;
 use crate::cli::args::{Build, How, OneDockerfile, Progress as ProgressArg, Select};
 use crate::cli::context::{contexts, refuse_remote};
+use crate::cli::entitlements::entitlements;
 use crate::cli::machine::{self, EngineFlags};
 use crate::cli::no_cache::no_cache;
 use crate::cli::secret::secrets;
+use crate::cli::ssh::agents;
 use crate::cli::surroundings::surroundings;
 use crate::cli::workspace::{self, Workspace, store_path, wrong_definitions};
 use crate::cli::{outcome, signals};
@@ -42,15 +44,10 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     refuse_nameless(&target.graph, &outputs)?;
     app.show_warnings(&target.warnings);
     app.show_warnings(&target.graph.warnings());
-    machine::refuse_unsupported(&target.graph)?;
-    let secrets = secrets(&args.how.secrets, &app.env)?;
+    let flags = engine_flags(app, &args.how, &target)?;
+    machine::refuse_unsupported(&target.graph, Some(&flags.entitlements))?;
     let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
-    let flags = EngineFlags {
-        name: args.how.engine.as_deref(),
-        network: args.how.surroundings.network,
-        secrets: secrets.clone(),
-    };
-    let engine = machine::engine(store.clone(), flags, &target.settings, &app.env)?;
+    let engine = machine::engine(store.clone(), flags.clone(), &target.settings, &app.env)?;
     let table_path = store.state_path(machine::HASH_TABLE);
     let table = HashTable::load(&table_path);
     let history = History::load(&store.state_path(machine::HISTORY), &engine);
@@ -63,7 +60,7 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     };
     let planner = Planner::new(&target.graph, &settings, &table, &history);
     let planned = planner.plan().map_err(wrong_definitions)?;
-    machine::refuse_planned(&target.graph, &planned, &secrets)?;
+    machine::refuse_planned(&target.graph, &planned, &flags)?;
     preflight(&engine, &target.graph, &planned)?;
 
     let session = Session::start(app, args, &store, &target.graph)?;
@@ -103,6 +100,22 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
         app.show_error(&error);
     }
     Ok(code)
+}
+
+fn engine_flags<'a>(app: &App, how: &'a How, target: &Target) -> Result<EngineFlags<'a>> {
+    let step_timeout = how
+        .step_timeout
+        .as_deref()
+        .map(|text| limit_of_steps(text).map_err(|why| Error::bad_input(format!("`--step-timeout {text}`: {why}"))));
+    Ok(EngineFlags {
+        name: how.engine.as_deref(),
+        network: how.surroundings.network,
+        secrets: secrets(&how.secrets, &app.env)?,
+        ssh: agents(&how.ssh, app.env.ssh_auth_sock.as_deref())?,
+        entitlements: entitlements(&how.allow, how.surroundings.network, &target.settings)?,
+        step_timeout: step_timeout.transpose()?,
+        retries: how.retries,
+    })
 }
 
 /// What is to be built, from a catalogue or from one Dockerfile.

@@ -24,6 +24,8 @@ pub struct Environment {
     pub no_color: bool,
     /// `CI`, set to anything but nothing or `false`.
     pub ci: bool,
+    /// `SSH_AUTH_SOCK`: the agent that `--ssh default` lends.
+    pub ssh_auth_sock: Option<PathBuf>,
     pub term: Option<String>,
     /// The first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set.
     pub locale: Option<String>,
@@ -67,6 +69,7 @@ impl Environment {
             source_date_epoch: text("SOURCE_DATE_EPOCH"),
             no_color: text("NO_COLOR").is_some(),
             ci: text("CI").is_some_and(|v| v != "false"),
+            ssh_auth_sock: path("SSH_AUTH_SOCK"),
             term: text("TERM"),
             locale: ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|name| text(name)),
             auth_file: path("REGISTRY_AUTH_FILE"),

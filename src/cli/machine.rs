@@ -1,18 +1,20 @@
 //! The store and the engine, set up from settings, flags and what the environment lends; and what of a graph they can't
 //! do, said before anything starts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 use crate::catalogue::{CaBundle, EngineName, Settings};
 use crate::cli::args;
 use crate::cli::environment::Environment;
+use crate::cli::ssh;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::dockerfile;
-use crate::dockerfile::step::{Action as StepAction, MountKind};
+use crate::dockerfile::step::{Action as StepAction, Entitlement, MountKind};
 use crate::engine::SecretSource;
 use crate::engine::embedded::{EmbeddedEngine, Options, lend};
 use crate::error::{Context as _, Error, Result};
@@ -34,12 +36,15 @@ pub fn open_store(path: &Path) -> Result<Store> {
     })
 }
 
-/// What the embedded engine doesn't carry out, by name and line.
-pub fn refuse_unsupported(graph: &Graph) -> Result<()> {
+/// What the embedded engine doesn't carry out, and what is not `granted`, by name and line.
+pub fn refuse_unsupported(graph: &Graph, granted: Option<&BTreeSet<Entitlement>>) -> Result<()> {
     let mut problems = Diagnostics::default();
     for node in &graph.nodes {
         if let Some(spec) = node.spec() {
             problems.extend(dockerfile::unsupported(&spec.resolved));
+            if let Some(granted) = granted {
+                problems.extend(dockerfile::not_granted(&spec.resolved, granted));
+            }
         }
     }
     match problems.is_empty() {
@@ -48,27 +53,30 @@ pub fn refuse_unsupported(graph: &Graph) -> Result<()> {
     }
 }
 
-/// The same with what only the bases' ONBUILD adds, and secrets that a step requires and nobody gave.
-pub fn refuse_planned(graph: &Graph, planned: &[Planned], secrets: &Secrets) -> Result<()> {
+/// The same with what only the bases' ONBUILD adds, and secrets and agents that a step requires and nobody gave.
+pub fn refuse_planned(graph: &Graph, planned: &[Planned], flags: &EngineFlags<'_>) -> Result<()> {
     let mut problems = Diagnostics::default();
     for (node, planned) in graph.nodes.iter().zip(planned) {
         let Some(spec) = node.spec() else { continue };
         if planned.action == Action::Reuse {
             continue;
         }
-        problems.extend(dockerfile::unsupported_steps(&spec.resolved, &planned.stages));
+        problems.extend(dockerfile::steps_not_granted(&spec.resolved, &planned.stages, &flags.entitlements));
         for step in planned.stages.iter().flat_map(|stage| &stage.steps) {
             let StepAction::Run(run) = &step.action else { continue };
             for mount in &run.mounts {
-                if let MountKind::Secret { id, required: true, .. } = &mount.kind
-                    && !secrets.contains_key(id)
-                {
-                    problems.push(
-                        Diagnostic::error(format!("{} needs the secret `{id}`", node.name))
-                            .at(&spec.resolved.dockerfile.file, step.span.clone())
-                            .hint(format!("give it with `--secret id={id},src=FILE`")),
-                    );
-                }
+                let (what, hint) = match &mount.kind {
+                    MountKind::Secret { id, required: true, .. } if !flags.secrets.contains_key(id) => {
+                        (format!("the secret `{id}`"), format!("give it with `--secret id={id},src=FILE`"))
+                    }
+                    MountKind::Ssh { id, required: true, .. } if !flags.ssh.contains_key(id) => {
+                        let hint = format!("lend one with `--ssh {id}`, or a key with `--ssh {id}=KEY`");
+                        (format!("the ssh-agent `{id}`"), hint)
+                    }
+                    _ => continue,
+                };
+                let problem = Diagnostic::error(format!("{} needs {what}", node.name));
+                problems.push(problem.at(&spec.resolved.dockerfile.file, step.span.clone()).hint(hint));
             }
         }
     }
@@ -81,11 +89,15 @@ pub fn refuse_planned(graph: &Graph, planned: &[Planned], secrets: &Secrets) -> 
 pub type Secrets = BTreeMap<String, SecretSource>;
 
 /// What the command line says about the engine.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct EngineFlags<'a> {
     pub name: Option<&'a str>,
     pub network: Option<args::Network>,
     pub secrets: Secrets,
+    pub ssh: ssh::Agents,
+    pub entitlements: BTreeSet<Entitlement>,
+    pub step_timeout: Option<Duration>,
+    pub retries: Option<u32>,
 }
 
 pub fn engine(store: Store, flags: EngineFlags<'_>, settings: &Settings, env: &Environment) -> Result<EmbeddedEngine> {
@@ -119,11 +131,16 @@ pub fn engine(store: Store, flags: EngineFlags<'_>, settings: &Settings, env: &E
         tokens: tokens(&flags.secrets)?,
         ..fetch::Options::default()
     };
+    let retries = flags.retries.unwrap_or(build.retries);
     let options = Options {
         network,
         fetch,
         lending: lend::Lending { ca_bundle, proxy: env.proxy.clone() },
         secrets: flags.secrets,
+        ssh: flags.ssh,
+        entitlements: flags.entitlements,
+        step_timeout: flags.step_timeout.or(build.step_timeout).filter(|limit| !limit.is_zero()),
+        retries,
         codec: build.compression,
         registry,
         ..Options::default()

@@ -37,6 +37,7 @@ fn node_summary(node: &Node, result: &NodeResult) -> NodeSummary {
     summary.config_digest = result.published.as_ref().map(|p| p.config_digest.clone());
     summary.size = result.published.as_ref().map(|p| p.size);
     summary.duration = result.duration;
+    summary.retries = result.retries;
     summary.reason = match &result.outcome {
         Outcome::Skipped(by) => Some(format!("{by} failed")),
         _ if result.reason.is_empty() => None,

@@ -23,7 +23,7 @@ pub fn run(app: &App, args: &Plan) -> Result<u8> {
     app.show_warnings(&graph.warnings());
     let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
     let engine = machine::engine(store.clone(), EngineFlags::default(), &workspace.catalogue.settings, &app.env)?;
-    machine::refuse_unsupported(&graph)?;
+    machine::refuse_unsupported(&graph, None)?;
     let table_path = store.state_path(machine::HASH_TABLE);
     let table = HashTable::load(&table_path);
     let history = History::load(&store.state_path(machine::HISTORY), &engine);

@@ -4,7 +4,7 @@ const UNITS: [(&str, f64); 8] =
     [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
 
 /// Nanoseconds.
-pub(super) fn parse(text: &str) -> Option<i64> {
+pub(crate) fn parse(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
@@ -29,7 +29,7 @@ pub(super) fn parse(text: &str) -> Option<i64> {
     (total < 9.2e18).then_some(if negative { -total } else { total } as i64)
 }
 
-pub(super) fn format(nanoseconds: i64) -> String {
+pub(crate) fn format(nanoseconds: i64) -> String {
     let fraction = |value: i64, unit: i64, name: &str| {
         let text = format!("{}.{:0width$}", value / unit, value % unit, width = unit.ilog10() as usize);
         format!("{}{name}", text.trim_end_matches('0').trim_end_matches('.'))

@@ -16,7 +16,7 @@ use crate::suggest;
 
 mod arguments;
 pub mod ast;
-mod duration;
+pub(crate) mod duration;
 mod expand;
 mod flags;
 mod history;
@@ -35,7 +35,7 @@ mod unsupported;
 mod words;
 
 use ast::Dockerfile;
-use step::{LoweredStage, StageBase};
+use step::{Entitlement, LoweredStage, StageBase};
 
 /// What the command line and the definition say about a build; everything that expansion may look at.
 #[derive(Clone, Debug)]
@@ -104,17 +104,25 @@ pub fn lower(resolved: &Resolved, bases: &BTreeMap<String, ImageConfig>) -> Resu
     if problems.has_errors() { Err(problems) } else { Ok(stages) }
 }
 
-/// Instructions and flags that parse but that the embedded engine does not carry out yet, by name and line. Bases need
-/// not be known: variables that only they set count as empty.
+/// Flags that parse but that the embedded engine does not carry out yet, by name and line.
 pub fn unsupported(resolved: &Resolved) -> Diagnostics {
-    let unknown = ImageConfig::new(&resolved.inputs.platform);
-    let (stages, _) = lower::lower(resolved, &|_| Some(unknown.clone()));
-    unsupported::check(resolved, &stages)
+    unsupported::check(resolved)
+}
+
+/// RUN instructions that ask for what is not granted, by line. Bases need not be known: variables that only they set
+/// count as empty.
+pub fn not_granted(resolved: &Resolved, granted: &BTreeSet<Entitlement>) -> Diagnostics {
+    unsupported::not_granted(resolved, &on_unknown_bases(resolved), granted)
 }
 
 /// The same once the bases are known: this sees what their ONBUILD adds.
-pub fn unsupported_steps(resolved: &Resolved, stages: &[LoweredStage]) -> Diagnostics {
-    unsupported::check(resolved, stages)
+pub fn steps_not_granted(resolved: &Resolved, stages: &[LoweredStage], granted: &BTreeSet<Entitlement>) -> Diagnostics {
+    unsupported::not_granted(resolved, stages, granted)
+}
+
+fn on_unknown_bases(resolved: &Resolved) -> Vec<LoweredStage> {
+    let unknown = ImageConfig::new(&resolved.inputs.platform);
+    lower::lower(resolved, &|_| Some(unknown.clone())).0
 }
 
 /// A hint that names what was probably meant.

@@ -97,6 +97,42 @@ pub enum Security {
     Insecure,
 }
 
+/// What a RUN can ask for that has to be granted (`--allow`), by the names that docker buildx has for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Entitlement {
+    /// `RUN --network=host`
+    NetworkHost,
+    /// `RUN --security=insecure`
+    SecurityInsecure,
+}
+
+impl Entitlement {
+    pub const ALL: [Entitlement; 2] = [Entitlement::NetworkHost, Entitlement::SecurityInsecure];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Entitlement::NetworkHost => "network.host",
+            Entitlement::SecurityInsecure => "security.insecure",
+        }
+    }
+
+    /// The flag of RUN that asks for it.
+    pub fn flag(self) -> &'static str {
+        match self {
+            Entitlement::NetworkHost => "--network=host",
+            Entitlement::SecurityInsecure => "--security=insecure",
+        }
+    }
+}
+
+impl Run {
+    pub fn asks_for(&self) -> impl Iterator<Item = Entitlement> {
+        let network = (self.network == Network::Host).then_some(Entitlement::NetworkHost);
+        let security = (self.security == Security::Insecure).then_some(Entitlement::SecurityInsecure);
+        network.into_iter().chain(security)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Mount {
     /// Absolute; a secret that is only an environment variable has none.

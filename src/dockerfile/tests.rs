@@ -384,10 +384,17 @@ COPY --link --chmod=755 --chown=1 --exclude=x a b
         [
             (2, "FROM --platform=linux/arm64 is not the platform that is built for (linux/amd64)", true),
             (8, "RUN --device=gpu is not supported yet", true),
-            (6, "RUN --security=insecure is not supported yet", true),
-            (7, "RUN --mount=type=ssh is not supported yet", true),
         ]
     );
+    let mut allowed = BTreeSet::new();
+    let asked = |allowed: &BTreeSet<Entitlement>| {
+        let problems = not_granted(&resolved, allowed).0.into_iter();
+        problems.map(|d| (d.place.unwrap().span.start, d.message)).collect::<Vec<_>>()
+    };
+    let at = text.find("RUN --security").unwrap();
+    assert_eq!(asked(&allowed), [(at, "RUN --security=insecure is not allowed".to_owned())]);
+    allowed.insert(Entitlement::SecurityInsecure);
+    assert_eq!(asked(&allowed), []);
     let fine = resolve(&parsed("FROM --platform=$TARGETPLATFORM x\nRUN a\n"), &inputs()).unwrap();
     assert!(unsupported(&fine).is_empty());
 }

@@ -1,11 +1,13 @@
 //! What parses but is not carried out by the embedded engine yet. Found before anything is built.
 
+use std::collections::BTreeSet;
+
 use super::ast::InstructionKind;
-use super::step::{Action, LoweredStage, MountKind, Run, Security, Step};
+use super::step::{Action, Entitlement, LoweredStage};
 use super::{Resolved, platform, resolve};
 use crate::diag::{Diagnostic, Diagnostics};
 
-pub(super) fn check(resolved: &Resolved, stages: &[LoweredStage]) -> Diagnostics {
+pub(super) fn check(resolved: &Resolved) -> Diagnostics {
     let mut problems = Diagnostics::default();
     let dockerfile = &resolved.dockerfile;
     let file = &dockerfile.file;
@@ -29,34 +31,27 @@ pub(super) fn check(resolved: &Resolved, stages: &[LoweredStage]) -> Diagnostics
             }
         }
     }
-    for step in stages.iter().flat_map(|stage| &stage.steps) {
-        let found = match &step.action {
-            Action::Run(run) => in_run(run),
-            Action::Copy(_) | Action::Workdir { .. } | Action::Config => Vec::new(),
-        };
-        for (what, hint) in found {
-            problems.push(problem(resolved, step, &what, hint));
-        }
-    }
     problems
 }
 
-fn problem(resolved: &Resolved, step: &Step, what: &str, hint: &str) -> Diagnostic {
-    Diagnostic::error(format!("{what} is not supported yet"))
-        .at(&resolved.dockerfile.file, step.span.clone())
-        .label("cannot be carried out")
-        .hint(hint)
-}
-
-fn in_run(run: &Run) -> Vec<(String, &'static str)> {
-    let mut found = Vec::new();
-    if run.security == Security::Insecure {
-        found
-            .push(("RUN --security=insecure".to_owned(), "leave the flag out: steps run with Docker's default rights"));
+/// RUN instructions that ask for what is not granted.
+pub(super) fn not_granted(
+    resolved: &Resolved,
+    stages: &[LoweredStage],
+    granted: &BTreeSet<Entitlement>,
+) -> Diagnostics {
+    let mut problems = Diagnostics::default();
+    for step in stages.iter().flat_map(|stage| &stage.steps) {
+        let Action::Run(run) = &step.action else { continue };
+        for entitlement in run.asks_for().filter(|asked| !granted.contains(asked)) {
+            let message = format!("RUN {} is not allowed", entitlement.flag());
+            problems.push(
+                Diagnostic::error(message)
+                    .at(&resolved.dockerfile.file, step.span.clone())
+                    .label("asks for more than other steps get")
+                    .hint(format!("allow it with `--allow {}`", entitlement.as_str())),
+            );
+        }
     }
-    if run.mounts.iter().any(|mount| matches!(mount.kind, MountKind::Ssh { .. })) {
-        let hint = "lend a key with `--mount=type=secret`, or take the source as a git source of the definition";
-        found.push(("RUN --mount=type=ssh".to_owned(), hint));
-    }
-    found
+    problems
 }

@@ -198,6 +198,15 @@ pub enum SecretSource {
     Value(Vec<u8>),
 }
 
+/// What is behind `RUN --mount=type=ssh`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SshSource {
+    /// An agent that runs.
+    Socket(PathBuf),
+    /// Files with private keys, for an agent that is started for this run.
+    Keys(Vec<PathBuf>),
+}
+
 impl std::fmt::Debug for SecretSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

@@ -105,6 +105,7 @@ impl LogDir {
         | Event::StepStarted { node, .. }
         | Event::Output { node, .. }
         | Event::StepFinished { node, .. }
+        | Event::StepRetried { node, .. }
         | Event::NodeFinished { node, .. }
         | Event::Background { node, .. }
         | Event::Warning { node: Some(node), .. }) = event
@@ -154,6 +155,11 @@ impl Log {
                 let of = if self.step.0 == *step { format!("/{}", self.step.1) } else { String::new() };
                 let how = if *reused { "reused".to_owned() } else { format!("done in {}", human::duration(*duration)) };
                 writeln!(file, "==> [{at}] step {step}{of} {how}")?;
+                file.flush()
+            }
+            Event::StepRetried { step, attempt, attempts, wait, reason, .. } => {
+                let (wait, reason) = (human::duration(*wait), text::one_line(reason));
+                writeln!(file, "==> [{at}] retrying step {step} in {wait} (try {attempt} of {attempts}): {reason}")?;
                 file.flush()
             }
             Event::Background { title, .. } => writeln!(file, "==> [{at}] {}", text::one_line(title)),

@@ -6,7 +6,7 @@
 //! { "v": 1, "duration": 63.2, "interrupted": false,
 //!   "built": [ { "name": "keystone", "kind": "image", "status": "built", "reference": "kollage/keystone:1",
 //!                "digest": "sha256:…", "config_digest": "sha256:…", "size": 212400000, "duration": 41.0,
-//!                "reason": "new" } ],
+//!                "retries": 0, "reason": "new" } ],
 //!   "failed": [], "not_matched": [], "skipped": [], "unbuildable": [] }
 //! ```
 //!
@@ -71,6 +71,8 @@ pub struct NodeSummary {
     /// Why it was built, reused or left out.
     pub reason: Option<String>,
     pub error: Option<Error>,
+    /// Steps that were tried again because the network was in their way.
+    pub retries: usize,
 }
 
 impl NodeSummary {
@@ -86,6 +88,7 @@ impl NodeSummary {
             duration: Duration::ZERO,
             reason: None,
             error: None,
+            retries: 0,
         }
     }
 }
@@ -144,6 +147,7 @@ pub fn render(summary: &RunSummary, look: Look, width: Option<usize>) -> String 
             }
         }
     }
+    retried(summary, &mut rows);
     slowest(summary, &mut rows);
     sizes(summary, &mut rows);
     for (i, line) in summary.results.iter().enumerate() {
@@ -172,6 +176,18 @@ fn headline(summary: &RunSummary, look: Look) -> String {
 
 fn names(nodes: &[&NodeSummary]) -> Vec<String> {
     nodes.iter().map(|node| text::one_line(&node.name)).collect()
+}
+
+fn retried(summary: &RunSummary, rows: &mut Rows) {
+    let nodes: Vec<&NodeSummary> = summary.nodes.iter().filter(|node| node.retries > 0).collect();
+    if !nodes.is_empty() {
+        let times = |node: &&NodeSummary| match node.retries {
+            1 => text::one_line(&node.name),
+            n => format!("{} ({n} times)", text::one_line(&node.name)),
+        };
+        let names: Vec<String> = nodes.iter().map(times).collect();
+        rows.names("retried", Paint::Warning, &names, nodes.len(), "");
+    }
 }
 
 fn slowest(summary: &RunSummary, rows: &mut Rows) {
@@ -281,6 +297,7 @@ struct JsonNode<'a> {
     config_digest: Option<&'a Digest>,
     size: Option<u64>,
     duration: f64,
+    retries: usize,
     reason: Option<String>,
 }
 
@@ -298,6 +315,7 @@ pub fn json(summary: &RunSummary) -> Json<'_> {
                 config_digest: node.config_digest.as_ref(),
                 size: node.size,
                 duration: seconds(node.duration),
+                retries: node.retries,
                 // Why it failed says more than why it was to be built.
                 reason: node.error.as_ref().map(ToString::to_string).or_else(|| node.reason.clone()),
             })
@@ -483,6 +501,7 @@ mod tests {
               "config_digest": "sha256:b79606fb3afea5bd1609ed40b622142f1c98125abcfe89a76a661b0e8e343910",
               "size": 212400000,
               "duration": 41.0,
+              "retries": 0,
               "reason": "its context file policy.yaml changed"
             }
           ],

@@ -5,6 +5,7 @@
 //! its parents are known.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -39,6 +40,8 @@ pub struct NodeResult {
     pub built: Option<Arc<Built>>,
     pub published: Option<Published>,
     pub fingerprint: Option<Fingerprint>,
+    /// Steps that were tried again.
+    pub retries: usize,
 }
 
 /// Everything that a node's turn needs, the same for all of them.
@@ -100,7 +103,8 @@ impl Run<'_> {
         while let Some(id) = shared.take(self.cancel) {
             let name = &self.planner.graph.node(id).name;
             let started = Instant::now();
-            let mut result = match self.turn(id, shared) {
+            let sink = Counting { sink: self.sink, retries: AtomicUsize::new(0) };
+            let mut result = match self.turn(id, shared, &sink) {
                 Ok((planned, built)) => {
                     let outcome = match planned.action {
                         Action::Reuse => Outcome::Reused(planned.reason.clone()),
@@ -113,12 +117,14 @@ impl Run<'_> {
                         built: Some(built),
                         published: None,
                         fingerprint: planned.fingerprint,
+                        retries: 0,
                     }
                 }
                 Err(error) if error.kind() == Kind::Interrupted || self.cancel.is_cancelled() => cancelled(),
                 Err(error) => NodeResult { outcome: Outcome::Failed(error), ..cancelled() },
             };
             result.duration = started.elapsed();
+            result.retries = sink.retries.into_inner();
             if matches!(result.outcome, Outcome::Failed(_)) && self.options.fail_fast {
                 self.cancel.cancel();
             }
@@ -134,7 +140,7 @@ impl Run<'_> {
     }
 
     /// Plans the node with what is known now, and builds it when there is no result for it.
-    fn turn(&self, id: NodeId, shared: &Shared) -> Result<(Planned, Arc<Built>)> {
+    fn turn(&self, id: NodeId, shared: &Shared, sink: &dyn Sink) -> Result<(Planned, Arc<Built>)> {
         let graph = self.planner.graph;
         let node = graph.node(id);
         let wrong = |found| Error::from_diagnostics(format!("cannot build {}", node.name), found);
@@ -153,8 +159,8 @@ impl Run<'_> {
         let Some(key) = planned.key.clone() else {
             return Err(Error::failed(format!("{} has no key although its parents are there", node.name)));
         };
-        self.sink.event(Event::NodeStarted { node: node.name.clone(), reason: planned.reason.clone() });
-        let ctl = Ctl { node: &node.name, sink: self.sink, cancel: self.cancel };
+        sink.event(Event::NodeStarted { node: node.name.clone(), reason: planned.reason.clone() });
+        let ctl = Ctl { node: &node.name, sink, cancel: self.cancel };
         let settings = self.planner.settings;
         let built = match &node.kind {
             NodeKind::Base(source) => self.engine.base(
@@ -310,6 +316,21 @@ fn apply(result: &mut NodeResult, finished: Result<Published>, name: &Arc<str>, 
     }
 }
 
+/// Counts the retries of one node on their way to whoever watches.
+struct Counting<'a> {
+    sink: &'a dyn Sink,
+    retries: AtomicUsize,
+}
+
+impl Sink for Counting<'_> {
+    fn event(&self, event: Event) {
+        if let Event::StepRetried { .. } = event {
+            self.retries.fetch_add(1, Ordering::Relaxed);
+        }
+        self.sink.event(event);
+    }
+}
+
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
@@ -367,6 +388,7 @@ fn cancelled() -> NodeResult {
         built: None,
         published: None,
         fingerprint: None,
+        retries: 0,
     }
 }
 

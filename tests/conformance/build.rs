@@ -1,6 +1,7 @@
 //! Builds a case with Docker or with Kollage, and reads the result.
 
 use std::fs;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -8,6 +9,9 @@ use crate::base::Bases;
 use crate::case::{Case, Outcome};
 use crate::image::{self, Base, ImageFacts};
 use crate::server::Server;
+
+/// Stands in the flags of a case for the path of an ssh-agent's socket.
+const AGENT: &str = "AGENT";
 
 /// Where both sides work.
 pub struct Place {
@@ -22,6 +26,8 @@ struct Work {
     context: PathBuf,
     archive: PathBuf,
     dir: PathBuf,
+    /// Stands for an ssh-agent: a socket on which nobody answers.
+    agent: Option<UnixListener>,
 }
 
 impl Place {
@@ -49,7 +55,9 @@ impl Place {
         for (id, value) in &case.settings.secrets {
             fs::write(dir.join(format!("secret.{id}")), value).unwrap();
         }
-        Work { context, archive: dir.join("image.tar"), dir }
+        let wanted = case.settings.flags.iter().any(|flag| flag.contains(AGENT));
+        let agent = wanted.then(|| UnixListener::bind(dir.join("agent")).unwrap());
+        Work { context, archive: dir.join("image.tar"), dir, agent }
     }
 }
 
@@ -66,7 +74,10 @@ impl Work {
         for (name, value) in &settings.labels {
             command.arg("--label").arg(format!("{name}={value}"));
         }
-        command.args(&settings.flags);
+        for flag in &settings.flags {
+            let socket = self.agent.as_ref().map(|_| self.dir.join("agent").display().to_string());
+            command.arg(flag.replace(AGENT, &socket.unwrap_or_default()));
+        }
         for id in settings.secrets.keys() {
             let file = self.dir.join(format!("secret.{id}"));
             command.arg("--secret").arg(format!("id={id},src={}", file.display()));

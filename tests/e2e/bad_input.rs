@@ -82,8 +82,8 @@ fn a_bad_template_or_dockerfile_names_its_line() {
     refused(&sandbox, &["build"]).says("RNU").says("RUN").says("COPYY");
     sandbox.write("images/web/Dockerfile.j2", "FROM {{ parent }}\nCOPY missing.conf /etc/\n");
     refused(&sandbox, &["build"]).says("missing.conf");
-    sandbox.write("images/web/Dockerfile.j2", "FROM {{ parent }}\nRUN --mount=type=ssh true\n");
-    refused(&sandbox, &["build"]).says("ssh").says(":2");
+    sandbox.write("images/web/Dockerfile.j2", "FROM {{ parent }}\nRUN --security=insecure true\n");
+    refused(&sandbox, &["build"]).says("insecure").says(":2:1");
     sandbox.write("images/web/Dockerfile.j2", "FROM {{ parent }}\nRUN {% for i in range(100000000) %}x{% endfor %}\n");
     refused(&sandbox, &["build"]);
     sandbox.write("images/web/Dockerfile.j2", "{% include \"../../../etc/passwd\" %}\n");

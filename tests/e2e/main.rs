@@ -10,6 +10,7 @@ mod bad_input;
 mod build;
 mod demo;
 mod fetch;
+mod options;
 mod registry;
 mod reuse;
 mod sandbox;

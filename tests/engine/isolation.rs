@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::os::unix::net::UnixListener;
 
 use crate::lab::{Lab, Setup, is_root};
-use kollage::dockerfile::step::Network;
+use kollage::dockerfile::step::{Entitlement, Network};
 use kollage::engine::embedded::Options;
 use kollage::engine::embedded::run::{HostMount, RunRequest};
 
@@ -147,7 +147,7 @@ fn what_a_step_mounts_is_seen_by_nobody_else() {
     if !is_root("what_a_step_mounts_is_seen_by_nobody_else") {
         return;
     }
-    let lab = Lab::with(Options { allow_insecure: true, ..Options::default() });
+    let lab = Lab::with(Options { entitlements: [Entitlement::SecurityInsecure].into(), ..Options::default() });
     let shared = lab.dir.path().join("shared");
     std::fs::create_dir(&shared).unwrap();
     let before = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -212,7 +212,7 @@ fn keys_of_the_caller_are_out_of_reach() {
         return;
     }
     let key = key_in_own_session();
-    let lab = Lab::with(Options { allow_insecure: true, ..Options::default() });
+    let lab = Lab::with(Options { entitlements: [Entitlement::SecurityInsecure].into(), ..Options::default() });
     let read = format!("/sc fa b {key:x} 0 0; echo $?");
     // Even where the call itself is allowed, the key is not possessed: EACCES.
     let out = lab.output(&format!("{}RUN --security=insecure {read}", program("/sc", SC)));

@@ -7,6 +7,8 @@ mod bootstrap;
 mod copy;
 mod isolation;
 mod lab;
+mod limits;
 mod process;
 mod run;
+mod ssh;
 mod surroundings;

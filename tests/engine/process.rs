@@ -14,9 +14,9 @@ use kollage::event::{Cancel, Silent};
 use kollage::image::store::Store;
 
 /// For waiting on what has to happen; never for what has to happen fast.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
         assert!(begun.elapsed() < PATIENCE, "{what}");
@@ -25,7 +25,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Processes whose command line has a word that nobody else uses.
-fn processes(word: &str) -> Vec<u32> {
+pub fn processes(word: &str) -> Vec<u32> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
@@ -38,7 +38,7 @@ fn processes(word: &str) -> Vec<u32> {
 }
 
 /// Mounts below a directory that anybody can see.
-fn mounts_below(dir: &Path) -> Vec<String> {
+pub fn mounts_below(dir: &Path) -> Vec<String> {
     let dir = dir.to_str().unwrap();
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -48,7 +48,7 @@ fn mounts_below(dir: &Path) -> Vec<String> {
     found
 }
 
-fn work_dirs(store: &Path) -> Vec<PathBuf> {
+pub fn work_dirs(store: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for owner in std::fs::read_dir(store.join("tmp")).unwrap().flatten() {
         if let Ok(entries) = std::fs::read_dir(owner.path()) {
@@ -59,7 +59,7 @@ fn work_dirs(store: &Path) -> Vec<PathBuf> {
 }
 
 /// A number of seconds that tells this test's processes from all others.
-fn marker(number: u32) -> String {
+pub fn marker(number: u32) -> String {
     format!("{}{number:02}", 100_000 + std::process::id())
 }
 

@@ -1,6 +1,7 @@
 //! RUN steps of the embedded engine: what a step sees, what it may do, and what stays of it.
 
 use crate::lab::{Lab, Setup, is_root};
+use kollage::dockerfile::step::Entitlement;
 use kollage::engine::embedded::Options;
 use kollage::engine::embedded::lend::Lending;
 use kollage::engine::{Check, NoCache, SecretSource};
@@ -261,7 +262,7 @@ fn an_insecure_step_has_to_be_allowed() {
         "RUN --security=insecure mount -t tmpfs x /tmp && echo mounted; cat /proc/self/status | grep CapEff | wc -l";
     let error = Lab::new().build(step).unwrap_err();
     assert_eq!((error.kind(), error.hint_text().is_some()), (Kind::BadInput, true));
-    let lab = Lab::with(Options { allow_insecure: true, ..Options::default() });
+    let lab = Lab::with(Options { entitlements: [Entitlement::SecurityInsecure].into(), ..Options::default() });
     assert_eq!(lab.output(step), ["mounted", "1"]);
 }
 

@@ -11,7 +11,8 @@ impl Lowering<'_> {
     pub(super) fn run(&mut self, line: &RunLine) -> Option<()> {
         let mut mounts = Vec::new();
         for flag in &line.mounts {
-            mounts.push(self.mount(flag)?);
+            let mount = self.mount(flag, &mounts)?;
+            mounts.push(mount);
         }
         let (argv, script, shown) = self.command(&line.command.form, &line.heredocs);
         let env = self.process_env();
@@ -116,7 +117,8 @@ impl Lowering<'_> {
         shown
     }
 
-    fn mount(&mut self, flag: &MountFlag) -> Option<Mount> {
+    /// `before` are the mounts of the same instruction that stand before it.
+    fn mount(&mut self, flag: &MountFlag, before: &[Mount]) -> Option<Mount> {
         let span = Some(flag.span.clone());
         let expander = self.expander();
         let spec = match mount::spec(flag, &|value| self.expand_text(value, expander).map(|e| e.text)) {
@@ -139,7 +141,11 @@ impl Lowering<'_> {
         let (target, kind) = match spec.kind {
             Type::Secret => secret(spec),
             Type::Ssh => {
-                let target = absolute(&spec.target).unwrap_or_else(|| "/run/buildkit/ssh_agent.0".into());
+                let number = before.iter().filter(|mount| matches!(mount.kind, MountKind::Ssh { .. })).count();
+                let target = match spec.target.as_str() {
+                    "" => format!("/run/buildkit/ssh_agent.{number}"),
+                    target => source::join(&self.working_dir(), target),
+                };
                 let id = if spec.id.is_empty() { "default".to_owned() } else { spec.id };
                 let (mode, uid, gid) = (spec.mode.unwrap_or(0o600), spec.uid.unwrap_or(0), spec.gid.unwrap_or(0));
                 (target, MountKind::Ssh { id, required: spec.required, mode, uid, gid })

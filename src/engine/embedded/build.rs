@@ -1,17 +1,20 @@
 //! Builds one node: its stages in order, each step taken from the store or carried out, and the image's configuration.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::helper::spec::{Report, Request, RootSpec, WorkdirSpec};
 use super::output::Redactor;
 use super::request::{self, Trees};
 use super::run::{self, RunRequest};
-use super::sandbox::{self, Streams};
-use super::{EmbeddedEngine, helper::spec::RawPath};
+use super::sandbox::{self, End, Streams};
+use super::transient::{self, Tail};
+use super::{EmbeddedEngine, Options, helper::spec::RawPath};
+use crate::dockerfile::duration;
 use crate::dockerfile::step::{Action, LoweredStage, StageBase, Step};
 use crate::engine::{BuildJob, Built, Check, Ctl};
-use crate::error::{Context as _, Error, Result};
+use crate::error::{Context as _, Error, Kind, Result};
 use crate::event::{Event, Stream};
 use crate::graph::key::{Content, Elsewhere, step_key};
 use crate::image::config::{History, ImageConfig, chain_id};
@@ -154,8 +157,8 @@ impl Build<'_> {
             return Ok((layer, true));
         }
         let layer = self
-            .carry_out(step, below, number)
-            .map_err(|e| if e.kind() == crate::error::Kind::Interrupted { e } else { self.located(e, step) })?;
+            .try_out(step, below, number)
+            .map_err(|e| if e.kind() == Kind::Interrupted { e } else { self.located(e, step) })?;
         store.put_step(&key, &StepRecord { layer: layer.clone() })?;
         Ok((layer, false))
     }
@@ -176,7 +179,47 @@ impl Build<'_> {
         record.layer.as_ref().is_none_or(|id| self.engine.store.layer(id).is_some()).then_some(record.layer)
     }
 
-    fn carry_out(&self, step: &Step, below: &[Digest], number: usize) -> Result<Option<Digest>> {
+    /// Carries a step out, again where the network was in its way; each try begins with what is below the step and
+    /// nothing else.
+    fn try_out(&self, step: &Step, below: &[Digest], number: usize) -> Result<Option<Digest>> {
+        let Options { retries, retry_wait, .. } = self.engine.options;
+        let mut tries = 1;
+        loop {
+            let tail = RefCell::new(Tail::default());
+            let error = match self.carry_out(step, below, number, &tail) {
+                Ok(layer) => return Ok(layer),
+                Err(error) => error,
+            };
+            let reason = tail.borrow().reason().filter(|_| self.is_worth_a_try(step, &error));
+            let Some(reason) = reason.filter(|_| tries <= retries) else {
+                return Err(if tries > 1 { error.cause(format!("it was tried {tries} times")) } else { error });
+            };
+            let wait = transient::wait(retry_wait, tries);
+            tries += 1;
+            self.ctl.sink.event(Event::StepRetried {
+                node: self.ctl.node.clone(),
+                step: number,
+                attempt: tries,
+                attempts: retries.saturating_add(1),
+                wait,
+                reason: reason.into(),
+            });
+            self.ctl.cancel.sleep(wait)?;
+        }
+    }
+
+    /// Only a command that ran and failed can have failed because of the network, and only if it had one.
+    fn is_worth_a_try(&self, step: &Step, error: &Error) -> bool {
+        match &step.action {
+            Action::Run(run) => {
+                let network = self.job.surroundings.network;
+                error.kind() == Kind::Failed && !request::no_network(run.network, network)
+            }
+            _ => false,
+        }
+    }
+
+    fn carry_out(&self, step: &Step, below: &[Digest], number: usize, tail: &RefCell<Tail>) -> Result<Option<Digest>> {
         // What `--link` puts down depends on nothing that is there.
         let below = match &step.action {
             Action::Copy(copy) if copy.stands_alone() => &[],
@@ -190,17 +233,17 @@ impl Build<'_> {
             Action::Run(run) => {
                 let prepared = request::run(self.engine, self.job, run, step.line, self, root, self.ctl.cancel)?;
                 let request = Request::Run(Box::new(prepared.spec.clone()));
-                self.process(&request, number, &prepared.redactor)?;
+                self.process(&request, number, &prepared.redactor, tail)?;
                 true
             }
             Action::Copy(copy) => {
                 let spec = request::copy(self.engine, self.job, copy, step.line, self, root, self.ctl)?;
-                self.process(&Request::Copy(Box::new(spec)), number, &Redactor::default())?;
+                self.process(&Request::Copy(Box::new(spec)), number, &Redactor::default(), tail)?;
                 true
             }
             Action::Workdir { path, user } => {
                 let spec = WorkdirSpec { root, path: path.clone(), user: user.clone() };
-                self.process(&Request::Workdir(spec), number, &Redactor::default())?
+                self.process(&Request::Workdir(spec), number, &Redactor::default(), tail)?
             }
         };
         if !changed {
@@ -211,17 +254,27 @@ impl Build<'_> {
     }
 
     /// Runs a helper to its end; whether it changed something. Its output goes to whoever watches.
-    fn process(&self, request: &Request, number: usize, redactor: &Redactor) -> Result<bool> {
-        let report = sandbox::call(
-            &self.engine.options.helper,
-            request,
-            Streams::Capture(&mut |stream, line| self.show(number, stream, redactor.redact(line))),
-            self.ctl.cancel,
-        )?;
-        match report {
-            Report::Exited(0) => Ok(true),
-            Report::Done { changed } => Ok(changed),
-            other => Err(ended_badly(&other)),
+    fn process(&self, request: &Request, number: usize, redactor: &Redactor, tail: &RefCell<Tail>) -> Result<bool> {
+        let Options { helper, step_timeout: limit, .. } = &self.engine.options;
+        let mut show = |stream, line| {
+            let line = redactor.redact(line);
+            tail.borrow_mut().push(&line);
+            self.show(number, stream, line);
+        };
+        let end = sandbox::call_within(helper, request, Streams::Capture(&mut show), self.ctl.cancel, *limit)?;
+        match end {
+            End::Reported(Report::Exited(0)) => Ok(true),
+            End::Reported(Report::Done { changed }) => Ok(changed),
+            End::Reported(Report::Exited(code)) => Err(ended_badly(&Report::Exited(code))),
+            // Another try would not end in another way.
+            End::Reported(other) => {
+                *tail.borrow_mut() = Tail::default();
+                Err(ended_badly(&other))
+            }
+            End::OutOfTime => {
+                *tail.borrow_mut() = Tail::default();
+                Err(out_of_time(*limit))
+            }
         }
     }
 
@@ -241,12 +294,13 @@ impl Build<'_> {
             let request =
                 RunRequest { entrypoint: Some(check.run.clone()), user: check.user.clone(), ..RunRequest::default() };
             let streams = Streams::Capture(&mut |stream, line| build.show(number, stream, line));
-            let report = run::execute(build.engine, built, &request, streams, build.ctl.cancel)?;
-            if report == Report::Exited(0) {
-                return Ok(((), false));
-            }
-            Err(ended_badly(&report)
-                .context(format!("the check `{command}` failed in the finished image of {}", build.ctl.node)))
+            let limit = build.engine.options.step_timeout;
+            let error = match run::execute(build.engine, built, &request, streams, build.ctl.cancel, limit)? {
+                End::Reported(Report::Exited(0)) => return Ok(((), false)),
+                End::Reported(report) => ended_badly(&report),
+                End::OutOfTime => out_of_time(limit),
+            };
+            Err(error.context(format!("the check `{command}` failed in the finished image of {}", build.ctl.node)))
         })
     }
 
@@ -296,6 +350,12 @@ pub fn ended_badly(report: &Report) -> Error {
         }
         Report::Done { .. } | Report::Failure(_) => Error::failed("the helper gave an answer to another question"),
     }
+}
+
+fn out_of_time(limit: Option<Duration>) -> Error {
+    let limit = i64::try_from(limit.unwrap_or_default().as_nanos()).map(duration::format).unwrap_or_default();
+    Error::failed(format!("it took longer than {limit}, the limit for a step, and was ended"))
+        .hint("`--step-timeout` and `[build] step_timeout` set the limit")
 }
 
 /// `created` in configurations and histories.

@@ -3,17 +3,19 @@
 //! - [`build`]: stages and steps of one node; [`run`]: a command in an image, for checks and `kollage run`
 //! - [`base`]: images that others begin with
 //! - [`preflight`]: what must hold before anything starts
-//! - [`lend`]: what the host lends to a step and takes back
+//! - [`lend`]: what the host lends to a step and takes back; [`agent`]: its ssh-agents
+//! - [`transient`]: which failures of a step are worth another try
 //! - [`helper`]: the process that enters namespaces, mounts and becomes a step; [`sandbox`]: how it is talked to
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::dockerfile::step::Network;
-use crate::engine::{BaseJob, BaseSource, BuildJob, Built, Ctl, Engine, Published, SecretSource};
+use crate::dockerfile::step::{Entitlement, Network};
+use crate::engine::{BaseJob, BaseSource, BuildJob, Built, Ctl, Engine, Published, SecretSource, SshSource};
 use crate::error::{Error, Result};
 use crate::fetch::{Fetcher, Pin, Remote};
 use crate::image::config::{ImageConfig, Platform};
@@ -21,6 +23,7 @@ use crate::image::digest::{Digest, Key};
 use crate::image::store::{Codec, Store, WorkDir};
 use crate::net::Caller;
 
+mod agent;
 mod base;
 mod bootstrap;
 mod build;
@@ -33,7 +36,9 @@ mod preflight;
 mod request;
 pub mod run;
 mod sandbox;
+mod transient;
 
+use agent::KeyAgent;
 use helper::mounts::standard_points;
 use helper::overlay::{Point, build_scaffold};
 use helper::spec::{LentFile, RawPath};
@@ -49,13 +54,21 @@ pub struct Options {
     pub network: Network,
     pub lending: lend::Lending,
     pub secrets: std::collections::BTreeMap<String, SecretSource>,
+    /// What `RUN --mount=type=ssh` gets to.
+    pub ssh: std::collections::BTreeMap<String, SshSource>,
     pub codec: Codec,
     /// How bases are pulled.
     pub registry: crate::registry::Options,
     /// How ADD asks web servers and repositories.
     pub fetch: crate::fetch::Options,
-    /// Whether `RUN --security=insecure` may be what it says.
-    pub allow_insecure: bool,
+    /// What RUN may ask for beyond what every step gets.
+    pub entitlements: std::collections::BTreeSet<Entitlement>,
+    /// A step that takes longer is ended.
+    pub step_timeout: Option<Duration>,
+    /// How often a step is tried again when the network or a mirror was in its way.
+    pub retries: u32,
+    /// Before the first of these tries; doubled with each.
+    pub retry_wait: Duration,
     /// Less free space than this on the store's file system is reported before anything starts.
     pub min_free: u64,
 }
@@ -67,10 +80,14 @@ impl Default for Options {
             network: Network::Default,
             lending: lend::Lending::default(),
             secrets: std::collections::BTreeMap::new(),
+            ssh: std::collections::BTreeMap::new(),
             codec: Codec::default(),
             registry: crate::registry::Options::default(),
             fetch: crate::fetch::Options::default(),
-            allow_insecure: false,
+            entitlements: std::collections::BTreeSet::new(),
+            step_timeout: None,
+            retries: 2,
+            retry_wait: Duration::from_secs(2),
             min_free: 2 << 30,
         }
     }
@@ -83,16 +100,37 @@ pub struct EmbeddedEngine {
     fetcher: Fetcher,
     /// Mount points of steps by what they are, each made once and put below the layers of every step.
     scaffolds: Mutex<Vec<(Vec<Point>, WorkDir)>>,
+    /// Those that were started for `--ssh ID=KEY`; they end with the engine.
+    agents: Mutex<Vec<(String, Arc<KeyAgent>)>>,
 }
 
 impl EmbeddedEngine {
     pub fn new(store: Store, options: Options) -> Self {
         let fetcher = Fetcher::new(store.clone(), options.fetch.clone());
-        EmbeddedEngine { store, options, fetcher, scaffolds: Mutex::default() }
+        EmbeddedEngine { store, options, fetcher, scaffolds: Mutex::default(), agents: Mutex::default() }
     }
 
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// The socket of an ssh-agent, and what keeps it alive.
+    fn ssh_agent(&self, id: &str) -> Result<Option<(PathBuf, Option<Arc<KeyAgent>>)>> {
+        let keys = match self.options.ssh.get(id) {
+            None => return Ok(None),
+            Some(SshSource::Socket(path)) => return Ok(Some((path.clone(), None))),
+            Some(SshSource::Keys(keys)) => keys,
+        };
+        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        let agent = match agents.iter().find(|(known, _)| known == id) {
+            Some((_, agent)) => agent.clone(),
+            None => {
+                let agent = Arc::new(KeyAgent::start(&self.store, &self.options.helper, id, keys)?);
+                agents.push((id.to_owned(), agent.clone()));
+                agent
+            }
+        };
+        Ok(Some((agent.socket(), Some(agent))))
     }
 
     fn scaffold(&self, lent: &[LentFile]) -> Result<RawPath> {

@@ -82,7 +82,7 @@ impl Redactor {
 }
 
 /// Without escape sequences (ECMA-48) and other control characters.
-fn without_escapes(line: &str) -> String {
+pub fn without_escapes(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut chars = line.chars().peekable();
     while let Some(c) = chars.next() {

@@ -2,9 +2,11 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::FlockOperation;
 
+use super::agent::{Forward, KeyAgent};
 use super::helper::mode::ModeChange;
 use super::helper::spec::{
     Bytes, ContextItem, CopyItem, CopySpec, LentFile, LentSource, MountSpec, MountSpecKind, ProcessSpec, RawPath,
@@ -28,6 +30,9 @@ pub const HOSTNAME: &str = "kollage";
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const HOSTS: &str = "/etc/hosts";
 
+/// Where ssh looks for its agent.
+const SSH_AUTH_SOCK: &str = "SSH_AUTH_SOCK";
+
 /// Finds the layers of stages and images that a step takes files from.
 pub trait Trees {
     fn stage(&self, index: usize) -> Option<&[Digest]>;
@@ -40,6 +45,8 @@ pub struct Prepared {
     pub redactor: Redactor,
     /// Caches that nobody else may use meanwhile.
     _locks: Locks,
+    /// Its ways to ssh-agents.
+    _forwards: Vec<(Forward, Option<Arc<KeyAgent>>)>,
 }
 
 #[derive(Default)]
@@ -58,11 +65,12 @@ pub fn run(
     root: RootSpec,
     cancel: &Cancel,
 ) -> Result<Prepared> {
-    let insecure = step.security == Security::Insecure;
-    if insecure && !engine.options.allow_insecure {
-        return Err(Error::bad_input(format!("line {line}: RUN --security=insecure is not allowed"))
-            .hint("allow it with `--allow security.insecure`"));
+    // Said before the build where that was possible; an ONBUILD of a base that was not there yet comes to light here.
+    if let Some(asked) = step.asks_for().find(|asked| !engine.options.entitlements.contains(asked)) {
+        return Err(Error::bad_input(format!("line {line}: RUN {} is not allowed", asked.flag()))
+            .hint(format!("allow it with `--allow {}`", asked.as_str())));
     }
+    let insecure = step.security == Security::Insecure;
     let no_network = no_network(step.network, job.surroundings.network);
     let mut builder = Mounts {
         engine,
@@ -74,13 +82,20 @@ pub fn run(
         redactor: Redactor::default(),
         locks: Locks::default(),
         env: Vec::new(),
+        work: &root.work,
+        forwards: Vec::new(),
     };
     let mounts = builder.all(&step.mounts)?;
-    let Mounts { lower, mut redactor, locks, env: secret_env, .. } = builder;
+    let Mounts { lower, mut redactor, locks, env: secret_env, forwards, .. } = builder;
 
     let mut variables = [step.env.clone(), step.proxy_env.clone()].concat();
     let lending = &engine.options.lending;
     variables.extend(lending.variables(&variables));
+    let ssh = step.mounts.iter().find(|mount| matches!(mount.kind, MountKind::Ssh { .. }));
+    if let Some(mount) = ssh.filter(|_| !variables.iter().any(|(name, _)| name == SSH_AUTH_SOCK)) {
+        // As in BuildKit: whether there is an agent or not.
+        variables.push((SSH_AUTH_SOCK.into(), mount.target.clone()));
+    }
     let mut env: Vec<(String, Bytes)> =
         variables.into_iter().map(|(name, value)| (name, Bytes(value.into_bytes()))).collect();
     env.extend(secret_env);
@@ -115,7 +130,7 @@ pub fn run(
         shm_size: job.surroundings.shm_size,
         script,
     };
-    Ok(Prepared { spec, redactor, _locks: locks })
+    Ok(Prepared { spec, redactor, _locks: locks, _forwards: forwards })
 }
 
 /// `otherwise` is what counts for whoever does not say.
@@ -157,6 +172,9 @@ struct Mounts<'a> {
     redactor: Redactor,
     locks: Locks,
     env: Vec<(String, Bytes)>,
+    /// The step's own directory.
+    work: &'a Path,
+    forwards: Vec<(Forward, Option<Arc<KeyAgent>>)>,
 }
 
 impl Mounts<'_> {
@@ -228,13 +246,28 @@ impl Mounts<'_> {
                 }
                 MountSpecKind::Secret { value: Bytes(value), mode: *mode, uid: *uid, gid: *gid }
             }
-            MountKind::Ssh { id, .. } => {
-                return Err(Error::bad_input(format!(
-                    "line {}: RUN --mount=type=ssh (`{id}`) is not possible with the embedded engine yet",
-                    self.line
-                )));
+            MountKind::Ssh { id, required, mode, uid, gid } => {
+                let Some(socket) = self.agent(id, *required)? else { return Ok(None) };
+                MountSpecKind::Agent { socket, mode: *mode, uid: *uid, gid: *gid }
             }
         }))
+    }
+
+    /// A socket for this step alone, behind which the agent is.
+    fn agent(&mut self, id: &str, required: bool) -> Result<Option<RawPath>> {
+        let Some((agent, owner)) = self.engine.ssh_agent(id)? else {
+            return match required {
+                true => Err(Error::bad_input(format!("line {}: there is no ssh-agent `{id}`", self.line))
+                    .hint(format!("lend one with `--ssh {id}`, or a key with `--ssh {id}=KEY`"))),
+                false => Ok(None),
+            };
+        };
+        let name = format!("ssh{}", self.forwards.len());
+        let forward = Forward::start(self.work, &name, agent)
+            .unusable(|| format!("line {}: cannot make a socket for the ssh-agent `{id}`", self.line))?;
+        let socket = RawPath::from(forward.socket());
+        self.forwards.push((forward, owner));
+        Ok(Some(socket))
     }
 
     fn secret(&self, id: &str, required: bool) -> Result<Option<Vec<u8>>> {

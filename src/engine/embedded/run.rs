@@ -2,11 +2,12 @@
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::EmbeddedEngine;
 use super::helper::spec::{Bytes, MountSpec, MountSpecKind, ProcessSpec, RawPath, Report, Request, RootSpec, RunSpec};
 use super::request::{HOSTNAME, names, no_network};
-use super::sandbox::{self, Streams};
+use super::sandbox::{self, End, Streams};
 use crate::dockerfile::step::Network;
 use crate::engine::Built;
 use crate::error::{Error, Result};
@@ -44,7 +45,10 @@ impl EmbeddedEngine {
         stdin: Option<BorrowedFd<'_>>,
         cancel: &Cancel,
     ) -> Result<Finished> {
-        Ok(match execute(self, built, request, Streams::Inherit(stdin), cancel)? {
+        let End::Reported(report) = execute(self, built, request, Streams::Inherit(stdin), cancel, None)? else {
+            return Err(Error::failed("the command was ended for want of time"));
+        };
+        Ok(match report {
             Report::Exited(code) => Finished { code, message: None },
             Report::Signalled(signal) => Finished { code: 128 + signal, message: None },
             Report::NotExecuted { code, message, .. } => Finished { code, message: Some(message) },
@@ -68,7 +72,8 @@ pub fn execute(
     request: &RunRequest,
     streams: Streams<'_>,
     cancel: &Cancel,
-) -> Result<Report> {
+    limit: Option<Duration>,
+) -> Result<End> {
     let config = &built.config.config;
     let argv = argv(config.entrypoint.as_deref(), config.cmd.as_deref(), request);
     if argv.is_empty() {
@@ -113,7 +118,7 @@ pub fn execute(
         shm_size: None,
         script: None,
     };
-    sandbox::call(&engine.options.helper, &Request::Run(Box::new(spec)), streams, cancel)
+    sandbox::call_within(&engine.options.helper, &Request::Run(Box::new(spec)), streams, cancel, limit)
 }
 
 /// What Docker gives to a container whose image sets none.

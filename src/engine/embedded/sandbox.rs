@@ -32,8 +32,30 @@ pub enum Streams<'a> {
     Inherit(Option<BorrowedFd<'a>>),
 }
 
-/// Returns when nothing of the helper or its step is left. `Report::Failure` comes as an error.
+/// How a helper came to its end.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End {
+    Reported(Report),
+    /// It was ended because it took too long.
+    OutOfTime,
+}
+
+/// As [`call_within`], with all the time in the world.
 pub fn call(program: &Path, request: &Request, streams: Streams<'_>, cancel: &Cancel) -> Result<Report> {
+    match call_within(program, request, streams, cancel, None)? {
+        End::Reported(report) => Ok(report),
+        End::OutOfTime => Err(Error::failed("the helper of a step was ended for want of time")),
+    }
+}
+
+/// Returns when nothing of the helper or its step is left. `Report::Failure` comes as an error.
+pub fn call_within(
+    program: &Path,
+    request: &Request,
+    streams: Streams<'_>,
+    cancel: &Cancel,
+    limit: Option<Duration>,
+) -> Result<End> {
     cancel.check()?;
     let what = || "cannot start the helper of a step".to_owned();
     let (wire, theirs) = Wire::pair().unusable(what)?;
@@ -73,6 +95,8 @@ pub fn call(program: &Path, request: &Request, streams: Streams<'_>, cancel: &Ca
         listening: true,
         killable: !matches!(request, Request::Run(_) | Request::Tool(_)),
         stopping: Stopping::No,
+        // A limit beyond the end of time is none.
+        deadline: limit.and_then(|limit| Instant::now().checked_add(limit)),
     };
     let result = call.run(
         &mut |stream, line| {
@@ -89,12 +113,13 @@ pub fn call(program: &Path, request: &Request, streams: Streams<'_>, cancel: &Ca
     }
     let status = call.child.wait().unusable(|| "cannot wait for the helper of a step".into())?;
     result?;
-    if stopped {
+    if stopped && cancel.is_cancelled() {
         return Err(Error::interrupted());
     }
     match call.report {
+        _ if stopped => Ok(End::OutOfTime),
         Some(Report::Failure(failure)) => Err(failure.into()),
-        Some(report) => Ok(report),
+        Some(report) => Ok(End::Reported(report)),
         None => Err(Error::unusable("the helper of a step ended without a word").cause(status)),
     }
 }
@@ -115,6 +140,7 @@ struct Call {
     /// It has no step that could be asked to end: it can be killed as it is.
     killable: bool,
     stopping: Stopping,
+    deadline: Option<Instant>,
 }
 
 impl Call {
@@ -154,8 +180,11 @@ impl Call {
         let wanted = [self.listening.then(|| self.wire.as_fd()), out, err, (!stopping).then(|| cancel.fd())];
         let mut fds: Vec<PollFd<'_>> =
             wanted.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-        let glance = Timespec { tv_sec: 0, tv_nsec: GLANCE.subsec_nanos().into() };
-        match poll(&mut fds, stopping.then_some(&glance)) {
+        let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let time = if stopping { Some(GLANCE) } else { left };
+        // A time that the kernel cannot take is longer than anybody waits.
+        let time = time.and_then(|time| Timespec::try_from(time).ok());
+        match poll(&mut fds, time.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(Error::unusable("cannot wait for the helper of a step").cause(e)),
         }
@@ -164,10 +193,14 @@ impl Call {
         Ok((wire, [out, err]))
     }
 
+    fn is_overdue(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
     fn stop_if_asked(&mut self, cancel: &Cancel) {
         let command = match self.stopping {
             Stopping::Now => return,
-            _ if !cancel.is_cancelled() => return,
+            _ if !cancel.is_cancelled() && !self.is_overdue() => return,
             _ if cancel.is_forced() || self.killable => Command::Kill,
             Stopping::Asked(since) if since.elapsed() < GRACE => return,
             Stopping::Asked(_) => Command::Kill,

@@ -42,6 +42,7 @@ pub(super) struct Node {
     pub(super) background: Option<String>,
     steps_run: usize,
     steps_reused: usize,
+    retries: usize,
     tail: VecDeque<String>,
 }
 
@@ -100,6 +101,12 @@ impl Board {
                     current.finished = true;
                     node.tail.clear();
                 }
+            }
+            Event::StepRetried { node, .. } => {
+                let node = self.node(node, now);
+                node.retries += 1;
+                // What an earlier try said explains nothing any more.
+                node.tail.clear();
             }
             Event::NodeFinished { node, outcome, .. } => {
                 self.running.retain(|n| n != node);
@@ -175,7 +182,12 @@ impl Board {
                     (run, 0) => format!(" ({} run)", human::count(run, "step")),
                     (run, reused) => format!(" ({} run, {reused} reused)", human::count(run, "step")),
                 };
-                (look.done(), Paint::Done, format!("built in {took}{steps}"))
+                let retries = match node.map_or(0, |n| n.retries) {
+                    0 => String::new(),
+                    1 => ", with 1 retry".to_owned(),
+                    n => format!(", with {n} retries"),
+                };
+                (look.done(), Paint::Done, format!("built in {took}{steps}{retries}"))
             }
             Outcome::Reused(reason) if reason.trim().is_empty() => (look.reused(), Paint::Dim, "reused".to_owned()),
             Outcome::Reused(reason) => (look.reused(), Paint::Dim, format!("reused: {}", text::one_line(reason))),
@@ -264,6 +276,22 @@ pub(super) fn verdict_line(name: &str, name_width: usize, verdict: &Verdict) -> 
         .with(Paint::None, " ")
         .with(if verdict.paint == Paint::Dim { Paint::Dim } else { Paint::Strong }, text::pad(&name, name_width))
         .with(text_paint, format!("  {}", verdict.text))
+}
+
+/// `retrying step 3/9 in 2s (try 2 of 3): a connection timed out`
+pub(super) fn retry_text(
+    node: Option<&Node>,
+    step: usize,
+    attempts: (u32, u32),
+    wait: Duration,
+    reason: &str,
+) -> String {
+    let step = node
+        .and_then(|n| n.step.as_ref())
+        .filter(|s| s.number == step)
+        .map_or_else(|| format!("step {step}"), Step::position);
+    let (attempt, of) = attempts;
+    format!("retrying {step} in {} (try {attempt} of {of}): {}", human::duration(wait), text::one_line(reason))
 }
 
 /// Lines of a warning, of which those after the first are set in.

@@ -79,6 +79,10 @@ impl Plain {
                 let how = if *reused { "reused".to_owned() } else { format!("done in {}", human::duration(*duration)) };
                 happens(Paint::Dim, look.paint(Paint::Dim, format!("step {position} {how}")))
             }
+            Event::StepRetried { node, step, attempt, attempts, wait, reason } => {
+                let text = board::retry_text(board.get(node), *step, (*attempt, *attempts), *wait, reason);
+                happens(Paint::Warning, look.paint(Paint::Warning, text))
+            }
             Event::Background { title, .. } => happens(Paint::Dim, look.paint(Paint::Dim, text::one_line(title))),
         }
     }
@@ -107,6 +111,7 @@ fn node_of(event: &Event) -> Option<&str> {
         | Event::StepStarted { node, .. }
         | Event::Output { node, .. }
         | Event::StepFinished { node, .. }
+        | Event::StepRetried { node, .. }
         | Event::NodeFinished { node, .. }
         | Event::Background { node, .. }
         | Event::BackgroundFinished { node } => Some(node),

@@ -10,6 +10,7 @@
 //! | `node_started` | `node`, `reason` |
 //! | `step_started` | `node`, `step` (from 1), `steps`, `title` |
 //! | `output` | `node`, `step`, `stream` (`stdout`, `stderr`), `line` (as the step wrote it) |
+//! | `step_retried` | `node`, `step`, `attempt` (the one that comes, from 1) of `attempts`, `wait`, `reason` |
 //! | `step_finished` | `node`, `step`, `reused`, `duration` |
 //! | `node_finished` | `node`, `outcome`, `duration`, `reason` or null, `error` or null |
 //! | `background`, `background_finished` | `node`; `title` of what goes on behind the critical path |
@@ -88,6 +89,14 @@ enum Body<'a> {
         step: usize,
         stream: &'static str,
         line: &'a str,
+    },
+    StepRetried {
+        node: &'a str,
+        step: usize,
+        attempt: u32,
+        attempts: u32,
+        wait: f64,
+        reason: &'a str,
     },
     StepFinished {
         node: &'a str,
@@ -195,6 +204,14 @@ impl Sink for RawJson {
                 };
                 Body::Output { node, step: *step, stream, line }
             }
+            Event::StepRetried { node, step, attempt, attempts, wait, reason } => Body::StepRetried {
+                node,
+                step: *step,
+                attempt: *attempt,
+                attempts: *attempts,
+                wait: seconds(*wait),
+                reason,
+            },
             Event::StepFinished { node, step, reused, duration } => {
                 Body::StepFinished { node, step: *step, reused: *reused, duration: seconds(*duration) }
             }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::plain::Plain;
 use super::rawjson::RawJson;
-use super::testing::{Paper, any_event, background, begin, finished, output, run, started, step};
+use super::testing::{Paper, any_event, background, begin, finished, output, run, started, step, step_done};
 use super::tty::Tty;
 use super::*;
 use crate::event::{Event, Outcome};
@@ -175,6 +175,29 @@ fn a_failure_shows_the_places_of_its_problems() {
     a              |
     a              |     1 problem in 1 file
     "#);
+}
+
+#[test]
+fn another_try_stays_to_be_read() {
+    let (hand, paper) = (Hand::default(), Paper::default());
+    let tty = tty(&hand, &paper, UNICODE, 100, 24);
+    tty.event(started("web", "new"));
+    tty.event(step("web", 2, 3, "RUN apt-get update"));
+    tty.event(output("web", 2, "Temporary failure resolving"));
+    tty.event(Event::StepRetried {
+        node: "web".into(),
+        step: 2,
+        attempt: 2,
+        attempts: 3,
+        wait: Duration::from_millis(1500),
+        reason: "a name could not be resolved".into(),
+    });
+    tty.draw();
+    assert_snapshot!(screen(&paper), @"");
+    tty.event(step_done("web", 2, false, 10));
+    tty.event(finished("web", Outcome::Built, 10));
+    tty.draw();
+    assert_snapshot!(screen(&paper), @"");
 }
 
 #[test]
@@ -374,7 +397,7 @@ fn rawjson_has_one_object_a_line() {
     {"v":1,"event":"background","node":"keystone","title":"compressing 2 layers","time":41.0}
     {"v":1,"event":"node_finished","node":"memcached","outcome":"cancelled","duration":39.0,"reason":null,"error":null,"time":41.0}
     {"v":1,"event":"background_finished","node":"keystone","time":41.0}
-    {"v":1,"event":"run_finished","duration":42.0,"interrupted":false,"summary":{"v":1,"duration":42.0,"interrupted":false,"built":[{"name":"keystone","kind":"image","status":"built","reference":null,"digest":null,"config_digest":null,"size":null,"duration":41.0,"reason":null},{"name":"base","kind":"image","status":"reused","reference":null,"digest":null,"config_digest":null,"size":null,"duration":0.0,"reason":null}],"failed":[],"not_matched":[],"skipped":[],"unbuildable":[]},"time":41.0}
+    {"v":1,"event":"run_finished","duration":42.0,"interrupted":false,"summary":{"v":1,"duration":42.0,"interrupted":false,"built":[{"name":"keystone","kind":"image","status":"built","reference":null,"digest":null,"config_digest":null,"size":null,"duration":41.0,"retries":0,"reason":null},{"name":"base","kind":"image","status":"reused","reference":null,"digest":null,"config_digest":null,"size":null,"duration":0.0,"retries":0,"reason":null}],"failed":[],"not_matched":[],"skipped":[],"unbuildable":[]},"time":41.0}
     "#);
 }
 

@@ -195,6 +195,12 @@ impl State {
                     self.stay(&line);
                 }
             }
+            Event::StepRetried { node, step, attempt, attempts, wait, reason } => {
+                let text = board::retry_text(board.get(node), *step, (*attempt, *attempts), *wait, reason);
+                for line in board::warning_lines(Some(node), &text, look) {
+                    self.stay(&line);
+                }
+            }
             Event::Warning { node, message } => {
                 for line in board::warning_lines(node.as_deref(), message, look) {
                     self.stay(&line);

@@ -276,6 +276,12 @@ fn find(place: &Place, spec: &RunSpec, number: usize, wanted: &MountSpec, secret
             let file = secrets.add(number, &value.0, *mode, Owner { uid: *uid, gid: *gid })?;
             Ok(bind(file, false, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC))
         }
+        MountSpecKind::Agent { socket, mode, uid, gid } => {
+            std::os::unix::fs::chown(&**socket, Some(*uid), Some(*gid))
+                .and_then(|()| std::fs::set_permissions(&**socket, std::fs::Permissions::from_mode(*mode)))
+                .unusable(|| "cannot hand an ssh-agent to the step".into())?;
+            Ok(bind(socket.0.clone(), false, MountFlags::NOSUID | MountFlags::NOEXEC))
+        }
         MountSpecKind::Host { path, read_only: ro } => {
             let meta = std::fs::metadata(&**path).bad_input(|| format!("cannot mount `{}`", path.display()))?;
             Ok(bind(path.0.clone(), meta.is_dir(), read_only(*ro)))

@@ -208,6 +208,13 @@ pub enum MountSpecKind {
         uid: u32,
         gid: u32,
     },
+    /// A socket that was made for this step.
+    Agent {
+        socket: RawPath,
+        mode: u32,
+        uid: u32,
+        gid: u32,
+    },
     /// A path of the host's, for `kollage run`.
     Host {
         path: RawPath,
