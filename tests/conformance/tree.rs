@@ -155,8 +155,9 @@ impl Tree {
             self.names.remove(path);
         }
         let below = join(path, b"");
-        let gone: Vec<_> = self.names.range(below.clone()..).map(|(name, _)| name.clone()).collect();
-        for name in gone.into_iter().take_while(|name| name.starts_with(&below)).filter(|name| !name.is_empty()) {
+        let there = self.names.range(below.clone()..).map(|(name, _)| name).take_while(|name| name.starts_with(&below));
+        let gone: Vec<_> = there.filter(|name| !name.is_empty()).cloned().collect();
+        for name in gone {
             self.names.remove(&name);
         }
     }
