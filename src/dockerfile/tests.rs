@@ -399,6 +399,20 @@ COPY --link --chmod=755 --chown=1 --exclude=x a b
     assert!(unsupported(&fine).is_empty());
 }
 
+#[test]
+fn a_named_context_stands_before_stages_and_images() {
+    let given = Inputs { contexts: ["st".to_owned(), "debian".to_owned()].into(), ..inputs() };
+    let text = "FROM x AS St\nRUN false\nFROM docker.io/library/debian:latest AS own\nCOPY --from=ST a b\n\
+                COPY --from=0 a b\nCOPY --from=1 a b\n";
+    let text = text.replace("COPY --from=1 a b\n", "FROM own\nCOPY --from=1 a b\n");
+    let resolved = resolve(&parsed(&text), &given).unwrap();
+    assert_eq!(resolved.images, ["debian", "st"]);
+    assert_eq!(resolved.stages.iter().map(|s| s.index).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(resolved.stages[0].base, StageBase::Image("debian".into()));
+    let without = resolve(&parsed(&text), &inputs()).unwrap();
+    assert_eq!(without.images, ["x", "docker.io/library/debian:latest"]);
+}
+
 // --- any text at all
 
 /// Lines that are nearly right, so that the deeper parts are reached.

@@ -246,6 +246,28 @@ pub fn without_logins(text: &str) -> String {
     out
 }
 
+/// The same, with stars of the same length in their place: places within the text stay where they are.
+pub fn mask_logins(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        out.push_str(before);
+        let end = after.find(|c: char| c == '/' || c.is_whitespace() || c == '"').unwrap_or(after.len());
+        let login = after[..end].rfind('@').unwrap_or(0);
+        // A variable is no secret, and what it holds is not in the text.
+        let stars = |c: char| if matches!(c, '$' | '{' | '}' | ':') { c.to_string() } else { "*".repeat(c.len_utf8()) };
+        let has_variable = after[..login].contains('$');
+        match has_variable {
+            true => out.push_str(&after[..login]),
+            false => out.extend(after[..login].chars().map(stars)),
+        }
+        rest = &after[login..];
+    }
+    out.push_str(rest);
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -323,6 +345,7 @@ mod tests {
         ] {
             assert_eq!(without_logins(text), expected);
         }
+        assert_eq!(mask_logins("ADD https://us:töken@h/x@1 $U://$T@h"), "ADD https://**:******@h/x@1 $U://$T@h");
     }
 
     #[test]

@@ -97,6 +97,14 @@ impl std::fmt::Debug for WebFile {
 }
 
 impl Remote {
+    /// Whether the address itself says what it is: with a digest or a commit in it there is nothing to ask.
+    pub fn is_fixed(&self) -> bool {
+        match self {
+            Remote::File(file) => file.checksum.is_some(),
+            Remote::Git(git) => git.checksum.is_none() && git.reference.as_deref().is_some_and(git::is_commit),
+        }
+    }
+
     /// As it may be shown anywhere.
     pub fn shown(&self) -> String {
         match self {

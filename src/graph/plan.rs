@@ -185,8 +185,15 @@ impl<'a> Planner<'a> {
                 if self.pinned(&remote).is_some() || asks.iter().any(|ask| ask.remote == remote) {
                     continue;
                 }
-                if self.memory.known(&remote).is_none() {
-                    unknown.get_or_insert(remote.clone());
+                match self.memory.known(&remote) {
+                    Some(pin) if remote.is_fixed() => {
+                        self.pin(remote, pin);
+                        continue;
+                    }
+                    Some(_) => {}
+                    None => {
+                        unknown.get_or_insert(remote.clone());
+                    }
                 }
                 asks.push(Ask { remote, line: step.line, title: step.title.clone() });
             }

@@ -10,6 +10,7 @@ use annotate_snippets::{AnnotationKind, Group, Level, Snippet};
 
 use crate::diag::{Diagnostic, Diagnostics, Place, Severity};
 use crate::error::Error;
+use crate::fetch::address::mask_logins;
 use crate::report::human::count;
 use crate::report::style::{Look, Paint};
 use crate::report::text;
@@ -104,7 +105,7 @@ impl Excerpt {
         let end = floor(text, place.span.end).max(start);
         let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
         let line_end = text[line_start..].find('\n').map_or(text.len(), |at| line_start + at);
-        let line = text[line_start..line_end].trim_end_matches('\r');
+        let line = mask_logins(text[line_start..line_end].trim_end_matches('\r'));
 
         let start = (start - line_start).min(line.len());
         let mut end = (end - line_start).min(line.len()).max(start);
@@ -116,7 +117,7 @@ impl Excerpt {
         Excerpt {
             path: shown_path(place.file.path()),
             number: text[..line_start].matches('\n').count() + 1,
-            line: line.to_owned(),
+            line,
             span: start..end,
         }
     }

@@ -35,7 +35,7 @@ pub fn dockerfile(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let platform = amd64();
     let build_args = BTreeMap::from([("A".into(), "a b".into()), ("http_proxy".into(), "p".into())]);
-    let inputs = Inputs { target: None, build_args, platform: platform.clone() };
+    let inputs = Inputs { target: None, build_args, platform: platform.clone(), contexts: Default::default() };
     let dockerfile = match parse(&SourceFile::new("Dockerfile", text)) {
         Ok(dockerfile) => Arc::new(dockerfile),
         Err(problems) => return in_bounds(&problems),
