@@ -243,7 +243,7 @@ fn it_ends_after_so_many_tries() {
     assert_eq!(error.kind(), Kind::Unusable);
     insta::assert_snapshot!(case.error(&error), @"
     cannot pull HOST/team/app:1: the registry HOST does not answer as it should: cannot fetch the manifest of team/app:1: 502 Bad Gateway
-    hint: it was tried 4 times; check the registry's name, the network and the proxy, or try again later
+    hint: it was tried 4 times; check the name, the network and the proxy, or try again later
     ");
     assert_eq!(case.registry.requests().iter().filter(|r| r.contains("manifests")).count(), 4);
 
@@ -291,7 +291,7 @@ fn nobody_there() {
         case.with(|caller| pull(&case.store, &reference, &Platform::host(), &case.options, caller)).unwrap_err();
     insta::assert_snapshot!(case.error(&error).replace(&free, "FREE"), @"
     cannot pull FREE/a: the registry FREE cannot be reached: cannot fetch the manifest of a:latest: Connection refused (os error 111)
-    hint: it was tried 2 times; check the registry's name, the network and the proxy, or try again later
+    hint: it was tried 2 times; check the name, the network and the proxy, or try again later
     ");
 }
 
