@@ -28,3 +28,4 @@ pub mod report;
 pub mod schedule;
 pub mod suggest;
 pub mod template;
+mod text;

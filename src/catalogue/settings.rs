@@ -75,7 +75,7 @@ pub(super) fn check(file: &Arc<SourceFile>) -> Diagnostics {
 }
 
 fn read(path: &Path, required: bool, problems: &mut Diagnostics) -> Option<Arc<SourceFile>> {
-    match std::fs::read_to_string(path) {
+    match crate::text::read_to_string(path) {
         Ok(text) => Some(SourceFile::new(path, text)),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound && !required => None,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
@@ -106,7 +106,10 @@ fn read_settings(table: &Table, place: &Place, out: &mut Out) -> Settings {
     let mut root = Reader::new(table, place, out);
     let build = root.table("build", read_build).unwrap_or_default();
     let engine = root
-        .table("engine", |r| EngineSettings { default: r.choice("default", &engines()).unwrap_or_default() })
+        .table("engine", |r| EngineSettings {
+            default: r.choice("default", &engines()).unwrap_or_default(),
+            disk_limit: disk_limit(r),
+        })
         .unwrap_or_default();
     let policy = root.table("policy", read_policy).unwrap_or_default();
     let mut settings = Settings { build, engine, policy, vars: root.free("vars"), ..Settings::default() };
@@ -138,6 +141,17 @@ fn read_settings(table: &Table, place: &Place, out: &mut Out) -> Settings {
 
 fn engines() -> [(&'static str, EngineName); 3] {
     EngineName::ALL.map(|engine| (engine.as_str(), engine))
+}
+
+fn disk_limit(reader: &mut Reader<'_>) -> Option<u64> {
+    let text = reader.string("disk_limit")?;
+    let bytes = crate::quantity::bytes(&text).filter(|bytes| *bytes > 0);
+    if bytes.is_none() {
+        let place = reader.value_place("disk_limit");
+        let problem = error(place, format!("`{text}` is not a size")).hint("write it as `500m` or `20g`");
+        reader.out.problems.push(problem);
+    }
+    bytes
 }
 
 fn read_policy(reader: &mut Reader<'_>) -> Policy {

@@ -102,6 +102,8 @@ pub enum CaBundle {
 #[derive(Clone, Debug, Default)]
 pub struct EngineSettings {
     pub default: EngineName,
+    /// Bytes that the layers of a run and its running steps may take on the disk.
+    pub disk_limit: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

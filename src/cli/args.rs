@@ -170,6 +170,9 @@ pub struct How {
     /// Fetch or bootstrap base images again
     #[arg(long)]
     pub pull: bool,
+    /// What the layers of this build and its running steps may take on the disk
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub disk_limit: Option<u64>,
     /// Secret for RUN --mount=type=secret
     #[arg(long = "secret", value_name = "id=ID[,src=FILE|,env=NAME]")]
     pub secrets: Vec<String>,
@@ -399,6 +402,10 @@ pub enum StoreCommand {
         #[arg(long)]
         dry_run: bool,
     },
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    crate::quantity::bytes(text).filter(|bytes| *bytes > 0).ok_or_else(|| "write it as `500m` or `20g`".to_owned())
 }
 
 fn positive(text: &str) -> Result<usize, String> {

@@ -114,6 +114,7 @@ fn engine_flags<'a>(app: &App, how: &'a How, target: &Target) -> Result<EngineFl
         ssh: agents(&how.ssh, app.env.ssh_auth_sock.as_deref())?,
         entitlements: entitlements(&how.allow, how.surroundings.network, &target.settings)?,
         step_timeout: step_timeout.transpose()?,
+        disk_limit: how.disk_limit,
         retries: how.retries,
     })
 }
@@ -191,7 +192,7 @@ fn dockerfile(file: &Path) -> Result<String> {
     if !std::fs::metadata(file).bad_input(say)?.is_file() {
         return Err(Error::bad_input(say()).cause("it is not a regular file"));
     }
-    std::fs::read_to_string(file).bad_input(say)
+    crate::text::read_to_string(file).bad_input(say)
 }
 
 /// A name as it is kept: with a tag, and otherwise as it was written.

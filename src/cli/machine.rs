@@ -93,6 +93,7 @@ pub type Secrets = BTreeMap<String, SecretSource>;
 pub struct EngineFlags<'a> {
     pub name: Option<&'a str>,
     pub network: Option<args::Network>,
+    pub disk_limit: Option<u64>,
     pub secrets: Secrets,
     pub ssh: ssh::Agents,
     pub entitlements: BTreeSet<Entitlement>,
@@ -143,6 +144,7 @@ pub fn engine(store: Store, flags: EngineFlags<'_>, settings: &Settings, env: &E
         retries,
         codec: build.compression,
         registry,
+        disk_limit: flags.disk_limit.or(settings.engine.disk_limit),
         ..Options::default()
     };
     Ok(EmbeddedEngine::new(store, options))

@@ -6,4 +6,5 @@ pub mod digest;
 pub mod layer;
 pub mod manifest;
 pub mod reference;
+pub mod space;
 pub mod store;

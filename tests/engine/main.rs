@@ -5,6 +5,7 @@
 
 mod bootstrap;
 mod copy;
+mod disk;
 mod isolation;
 mod lab;
 mod limits;

@@ -4,11 +4,12 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use super::disk::Watch;
 use super::helper::spec::{Report, Request, RootSpec, WorkdirSpec};
 use super::output::Redactor;
 use super::request::{self, Trees};
 use super::run::{self, RunRequest};
-use super::sandbox::{self, End, Streams};
+use super::sandbox::{self, Bounds, End, Streams};
 use super::transient::{self, Tail};
 use super::{EmbeddedEngine, Options, helper::spec::RawPath};
 use crate::dockerfile::duration;
@@ -228,41 +229,54 @@ impl Build<'_> {
         let work = self.engine.store.work_dir()?;
         let root = RootSpec { work: RawPath::from(work.path()), lower: self.engine.lower(below)?, scaffold: None };
         let upper = work.path().join(RootSpec::UPPER);
+        let mut watch = self.engine.disk.watch(work.path(), &upper);
         let changed = match &step.action {
             Action::Config => false,
             Action::Run(run) => {
                 let prepared = request::run(self.engine, self.job, run, step.line, self, root, self.ctl.cancel)?;
                 let request = Request::Run(Box::new(prepared.spec.clone()));
-                self.process(&request, number, &prepared.redactor, tail)?;
+                self.process(&request, number, &prepared.redactor, tail, &mut watch)?;
                 true
             }
             Action::Copy(copy) => {
                 let spec = request::copy(self.engine, self.job, copy, step.line, self, root, self.ctl)?;
-                self.process(&Request::Copy(Box::new(spec)), number, &Redactor::default(), tail)?;
+                self.process(&Request::Copy(Box::new(spec)), number, &Redactor::default(), tail, &mut watch)?;
                 true
             }
             Action::Workdir { path, user } => {
                 let spec = WorkdirSpec { root, path: path.clone(), user: user.clone() };
-                self.process(&Request::Workdir(spec), number, &Redactor::default(), tail)?
+                self.process(&Request::Workdir(spec), number, &Redactor::default(), tail, &mut watch)?
             }
         };
         if !changed {
             return Ok(None);
         }
+        watch.keep()?;
         let layer = self.engine.store.commit_upper(&upper, below, self.job.source_date_epoch)?;
         Ok(Some(layer.diff_id))
     }
 
     /// Runs a helper to its end; whether it changed something. Its output goes to whoever watches.
-    fn process(&self, request: &Request, number: usize, redactor: &Redactor, tail: &RefCell<Tail>) -> Result<bool> {
+    fn process(
+        &self,
+        request: &Request,
+        number: usize,
+        redactor: &Redactor,
+        tail: &RefCell<Tail>,
+        watch: &mut Watch<'_>,
+    ) -> Result<bool> {
         let Options { helper, step_timeout: limit, .. } = &self.engine.options;
         let mut show = |stream, line| {
             let line = redactor.redact(line);
             tail.borrow_mut().push(&line);
             self.show(number, stream, line);
         };
-        let end = sandbox::call_within(helper, request, Streams::Capture(&mut show), self.ctl.cancel, *limit)?;
-        match end {
+        let bounds = Bounds { time: *limit, disk: Some(watch) };
+        let end = sandbox::call_within(helper, request, Streams::Capture(&mut show), self.ctl.cancel, bounds);
+        if end.is_err() {
+            *tail.borrow_mut() = Tail::default();
+        }
+        match end? {
             End::Reported(Report::Exited(0)) => Ok(true),
             End::Reported(Report::Done { changed }) => Ok(changed),
             End::Reported(Report::Exited(code)) => Err(ended_badly(&Report::Exited(code))),

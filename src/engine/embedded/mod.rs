@@ -2,6 +2,7 @@
 //!
 //! - [`build`]: stages and steps of one node; [`run`]: a command in an image, for checks and `kollage run`
 //! - [`base`]: images that others begin with
+//! - [`disk`]: how much may be written
 //! - [`preflight`]: what must hold before anything starts
 //! - [`lend`]: what the host lends to a step and takes back; [`agent`]: its ssh-agents
 //! - [`transient`]: which failures of a step are worth another try
@@ -27,6 +28,7 @@ mod agent;
 mod base;
 mod bootstrap;
 mod build;
+mod disk;
 mod fetched;
 mod finish;
 pub mod helper;
@@ -71,6 +73,8 @@ pub struct Options {
     pub retry_wait: Duration,
     /// Less free space than this on the store's file system is reported before anything starts.
     pub min_free: u64,
+    /// What the layers of a run and its running steps may take on the disk.
+    pub disk_limit: Option<u64>,
 }
 
 impl Default for Options {
@@ -89,6 +93,7 @@ impl Default for Options {
             retries: 2,
             retry_wait: Duration::from_secs(2),
             min_free: 2 << 30,
+            disk_limit: None,
         }
     }
 }
@@ -102,12 +107,17 @@ pub struct EmbeddedEngine {
     scaffolds: Mutex<Vec<(Vec<Point>, WorkDir)>>,
     /// Those that were started for `--ssh ID=KEY`; they end with the engine.
     agents: Mutex<Vec<(String, Arc<KeyAgent>)>>,
+    disk: disk::Disk,
 }
 
 impl EmbeddedEngine {
     pub fn new(store: Store, options: Options) -> Self {
         let fetcher = Fetcher::new(store.clone(), options.fetch.clone());
-        EmbeddedEngine { store, options, fetcher, scaffolds: Mutex::default(), agents: Mutex::default() }
+        let disk = disk::Disk::new(options.disk_limit);
+        if let Some(limit) = options.disk_limit {
+            store.limit_layers(limit);
+        }
+        EmbeddedEngine { store, options, fetcher, scaffolds: Mutex::default(), agents: Mutex::default(), disk }
     }
 
     pub fn store(&self) -> &Store {

@@ -86,6 +86,7 @@ pub fn run(
         forwards: Vec::new(),
     };
     let mounts = builder.all(&step.mounts)?;
+    let has_secrets = step.mounts.iter().any(|m| matches!(m.kind, MountKind::Secret { .. }));
     let Mounts { lower, mut redactor, locks, env: secret_env, forwards, .. } = builder;
 
     let mut variables = [step.env.clone(), step.proxy_env.clone()].concat();
@@ -128,6 +129,7 @@ pub fn run(
         hostname: HOSTNAME.into(),
         no_network,
         shm_size: job.surroundings.shm_size,
+        no_core_dump: has_secrets,
         script,
     };
     Ok(Prepared { spec, redactor, _locks: locks, _forwards: forwards })

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::EmbeddedEngine;
 use super::helper::spec::{Bytes, MountSpec, MountSpecKind, ProcessSpec, RawPath, Report, Request, RootSpec, RunSpec};
 use super::request::{HOSTNAME, names, no_network};
-use super::sandbox::{self, End, Streams};
+use super::sandbox::{self, Bounds, End, Streams};
 use crate::dockerfile::step::Network;
 use crate::engine::Built;
 use crate::error::{Error, Result};
@@ -116,9 +116,12 @@ pub fn execute(
         hostname: HOSTNAME.into(),
         no_network,
         shm_size: None,
+        no_core_dump: false,
         script: None,
     };
-    sandbox::call_within(&engine.options.helper, &Request::Run(Box::new(spec)), streams, cancel, limit)
+    let mut watch = engine.disk.watch(work.path(), &work.path().join(RootSpec::UPPER));
+    let bounds = Bounds { time: limit, disk: Some(&mut watch) };
+    sandbox::call_within(&engine.options.helper, &Request::Run(Box::new(spec)), streams, cancel, bounds)
 }
 
 /// What Docker gives to a container whose image sets none.

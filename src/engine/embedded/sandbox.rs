@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::disk::Watch;
 use super::helper::COMMAND;
 use super::helper::spec::{Command, Report, Request};
 use super::helper::wire::Wire;
@@ -42,10 +43,17 @@ pub enum End {
 
 /// As [`call_within`], with all the time in the world.
 pub fn call(program: &Path, request: &Request, streams: Streams<'_>, cancel: &Cancel) -> Result<Report> {
-    match call_within(program, request, streams, cancel, None)? {
+    match call_within(program, request, streams, cancel, Bounds::default())? {
         End::Reported(report) => Ok(report),
         End::OutOfTime => Err(Error::failed("the helper of a step was ended for want of time")),
     }
+}
+
+/// What a step may take; it is stopped when it wants more.
+#[derive(Default)]
+pub struct Bounds<'w, 'd> {
+    pub time: Option<Duration>,
+    pub disk: Option<&'w mut Watch<'d>>,
 }
 
 /// Returns when nothing of the helper or its step is left. `Report::Failure` comes as an error.
@@ -54,7 +62,7 @@ pub fn call_within(
     request: &Request,
     streams: Streams<'_>,
     cancel: &Cancel,
-    limit: Option<Duration>,
+    bounds: Bounds<'_, '_>,
 ) -> Result<End> {
     cancel.check()?;
     let what = || "cannot start the helper of a step".to_owned();
@@ -96,7 +104,9 @@ pub fn call_within(
         killable: !matches!(request, Request::Run(_) | Request::Tool(_)),
         stopping: Stopping::No,
         // A limit beyond the end of time is none.
-        deadline: limit.and_then(|limit| Instant::now().checked_add(limit)),
+        deadline: bounds.time.and_then(|limit| Instant::now().checked_add(limit)),
+        watch: bounds.disk,
+        no_room: None,
     };
     let result = call.run(
         &mut |stream, line| {
@@ -113,6 +123,9 @@ pub fn call_within(
     }
     let status = call.child.wait().unusable(|| "cannot wait for the helper of a step".into())?;
     result?;
+    if let Some(error) = call.no_room {
+        return Err(error);
+    }
     if stopped && cancel.is_cancelled() {
         return Err(Error::interrupted());
     }
@@ -130,7 +143,7 @@ enum Stopping {
     Now,
 }
 
-struct Call {
+struct Call<'w, 'd> {
     wire: Wire,
     child: Child,
     outputs: [Option<(Stream, PipeReader, Lines)>; 2],
@@ -141,13 +154,17 @@ struct Call {
     killable: bool,
     stopping: Stopping,
     deadline: Option<Instant>,
+    watch: Option<&'w mut Watch<'d>>,
+    /// Why it is stopped, when nobody has asked for that.
+    no_room: Option<Error>,
 }
 
-impl Call {
+impl Call<'_, '_> {
     fn run(&mut self, line: &mut dyn FnMut(Stream, String), cancel: &Cancel) -> Result<()> {
         let mut buffer = vec![0u8; 64 * 1024];
         while self.listening || self.outputs.iter().any(Option::is_some) {
             self.stop_if_asked(cancel);
+            self.stop_if_full();
             let (wire_ready, output_ready) = self.wait(cancel)?;
             if wire_ready {
                 match self.wire.receive::<Report>() {
@@ -181,7 +198,8 @@ impl Call {
         let mut fds: Vec<PollFd<'_>> =
             wanted.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let time = if stopping { Some(GLANCE) } else { left };
+        let look = self.watch.as_ref().map(|watch| watch.pause());
+        let time = if stopping { Some(GLANCE) } else { left.into_iter().chain(look).min() };
         // A time that the kernel cannot take is longer than anybody waits.
         let time = time.and_then(|time| Timespec::try_from(time).ok());
         match poll(&mut fds, time.as_ref()) {
@@ -197,6 +215,26 @@ impl Call {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
+    fn stop_if_full(&mut self) {
+        if !matches!(self.stopping, Stopping::No) {
+            return;
+        }
+        if let Some(watch) = &mut self.watch
+            && let Err(error) = watch.look()
+        {
+            self.no_room = Some(error);
+            self.stopping = Stopping::Now;
+            self.tell(Command::Kill);
+        }
+    }
+
+    fn tell(&mut self, command: Command) {
+        let told = !self.killable && self.wire.send(&command).is_ok();
+        if !told && command == Command::Kill {
+            let _ = self.child.kill();
+        }
+    }
+
     fn stop_if_asked(&mut self, cancel: &Cancel) {
         let command = match self.stopping {
             Stopping::Now => return,
@@ -210,9 +248,6 @@ impl Call {
             Command::Terminate => Stopping::Asked(Instant::now()),
             Command::Kill => Stopping::Now,
         };
-        let told = !self.killable && self.wire.send(&command).is_ok();
-        if !told && command == Command::Kill {
-            let _ = self.child.kill();
-        }
+        self.tell(command);
     }
 }

@@ -10,7 +10,11 @@ use crate::image::config::{ImageConfig, Platform};
 use crate::image::digest::Digest;
 use crate::image::layer::hash::HashWriter;
 use crate::image::manifest::{DOCKER_CONFIG, Descriptor, Manifest, OCI_CONFIG};
+use crate::image::space::{Guard, Guarded};
 use crate::image::store::Store;
+
+/// As many as overlayfs takes.
+const MAX_LAYERS: usize = 500;
 
 /// Copies a blob into the store unless it is there; nothing is kept that is not what the descriptor says.
 pub(super) fn keep_blob(store: &Store, from: impl Read, blob: &Descriptor, cancel: &Cancel) -> Result<()> {
@@ -22,7 +26,9 @@ pub(super) fn keep_blob(store: &Store, from: impl Read, blob: &Descriptor, cance
     let file = File::create_new(&path).unusable(|| format!("cannot create {}", path.display()))?;
     let mut out = HashWriter::new(file);
     // One byte more than it should have is enough to know that it is wrong.
-    let mut from = Cancellable { inner: from, cancel }.take(blob.size.saturating_add(1));
+    let guard = Guard::new(work.path());
+    let from = Guarded { inner: Cancellable { inner: from, cancel }, guard };
+    let mut from = from.take(blob.size.saturating_add(1));
     io::copy(&mut from, &mut out).map_err(|e| io_error(cancel, format!("cannot copy the blob {}", blob.digest), &e))?;
     let (digest, size, _) = out.finish();
     if size != blob.size || digest != blob.digest {
@@ -57,6 +63,10 @@ pub(crate) fn read_config(
     let config: ImageConfig = serde_json::from_slice(bytes)
         .map_err(|e| Error::unusable(format!("the configuration of {what} cannot be understood")).cause(e))?;
     let diff_ids = config.rootfs.diff_ids.len();
+    if layers.max(diff_ids) > MAX_LAYERS {
+        return Err(Error::unusable(format!("{what} has {} layers", layers.max(diff_ids)))
+            .cause(format!("more than {MAX_LAYERS} cannot be put together; other tools stop at 127")));
+    }
     if diff_ids != layers {
         return Err(Error::unusable(format!("{what} contradicts itself"))
             .cause(format!("there are {layers} layers, and its configuration names {diff_ids}")));

@@ -217,7 +217,7 @@ impl Store {
             return Ok(layer);
         }
         let (work, dir, fs) = self.new_layer(&stack)?;
-        let limits = &self.inner.limits;
+        let limits = &self.unpack_limits();
         let cannot = || "cannot keep the layer's data".to_owned();
         let (kind, stream) = decompress::detect(tar).map_err(|e| Error::failed("cannot read the layer").cause(e))?;
         let blob = self.blob_writer()?;
@@ -267,7 +267,7 @@ impl Store {
         let (work, dir, fs) = self.new_layer(&stack)?;
         let path = self.blob_path(&blob.digest);
         let mut file = std::fs::File::open(&path).os(&path, || format!("cannot read the blob {}", blob.digest))?;
-        let unpacked = unpack_layer(&mut file, &fs, &stack, expected, &self.inner.limits, cancel)?;
+        let unpacked = unpack_layer(&mut file, &fs, &stack, expected, &self.unpack_limits(), cancel)?;
         let tree = self.tree(&fs, Some(cancel))?;
         self.publish_unpacked(&work, &dir, below, unpacked, tree, Some(blob.clone()))
     }
@@ -276,7 +276,7 @@ impl Store {
     /// nothing kept but the files. The same files give the same layer whoever packed them.
     pub fn import_rootfs(&self, tar: &mut dyn Read, source_date_epoch: Option<i64>, cancel: &Cancel) -> Result<Layer> {
         let (_work, _, fs) = self.new_layer(&LayerStack::default())?;
-        unpack_layer(tar, &fs, &LayerStack::default(), None, &self.inner.limits, cancel)?;
+        unpack_layer(tar, &fs, &LayerStack::default(), None, &self.unpack_limits(), cancel)?;
         self.commit_upper(&fs, &[], source_date_epoch)
     }
 

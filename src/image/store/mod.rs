@@ -29,7 +29,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -96,6 +96,8 @@ struct Inner {
     owner: tmp::Owner,
     boot: String,
     limits: Limits,
+    /// Of all files of a layer that comes from elsewhere, where less is allowed than `limits` do.
+    most: AtomicU64,
     /// Work directories and key locks of this process: with any of them there is a build running.
     active: AtomicUsize,
     /// Records that are not known to be on disk.
@@ -148,7 +150,18 @@ impl Store {
         let owner = tmp::Owner::new(&root, &boot)?;
         tmp::sweep(&root, &boot);
         let (active, unsettled) = (AtomicUsize::new(0), Mutex::default());
-        Ok(Store { inner: Arc::new(Inner { root, lock, owner, boot, limits, active, unsettled }) })
+        Ok(Store {
+            inner: Arc::new(Inner {
+                root,
+                lock,
+                owner,
+                boot,
+                limits,
+                most: AtomicU64::new(u64::MAX),
+                active,
+                unsettled,
+            }),
+        })
     }
 
     pub fn root(&self) -> &Path {
@@ -170,6 +183,18 @@ impl Store {
         std::fs::write(&file, "").os(&file, cannot)?;
         rustix::fs::chownat(CWD, &file, Some(rustix::fs::Uid::from_raw(1)), None, AtFlags::SYMLINK_NOFOLLOW)
             .os(&file, cannot)
+    }
+
+    /// Layers that come from elsewhere may have no more than this in their files.
+    pub fn limit_layers(&self, bytes: u64) {
+        self.inner.most.fetch_min(bytes, Ordering::Relaxed);
+    }
+
+    /// For what is unpacked.
+    pub(crate) fn unpack_limits(&self) -> Limits {
+        let limits = self.inner.limits.clone();
+        let most = self.inner.most.load(Ordering::Relaxed);
+        Limits { max_total_size: limits.max_total_size.min(most), ..limits }
     }
 
     /// Path of a small file of state (`state/<name>`): durations, fingerprints, the hash table.

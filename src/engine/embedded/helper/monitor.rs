@@ -9,7 +9,7 @@ use std::process::{Child, Command as Process, Stdio};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mount::MountFlags;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
 use rustix::thread::UnshareFlags;
 
 use super::overlay::Place;
@@ -24,6 +24,10 @@ pub fn run(main: &Wire, spec: RunSpec, stdin: Option<OwnedFd>) -> Result<Report>
     isolate::enter(own | network)?;
     if spec.no_network {
         isolate::loopback_up().unusable(|| "cannot bring up the loopback of a step without network".into())?;
+    }
+    if spec.no_core_dump {
+        let none = Rlimit { current: Some(0), maximum: Some(0) };
+        setrlimit(Resource::Core, none).unusable(|| "cannot forbid core dumps".into())?;
     }
     rustix::system::sethostname(spec.hostname.as_bytes()).unusable(|| "cannot set a step's host name".into())?;
     let place = Place::new(&spec.root.work)?;

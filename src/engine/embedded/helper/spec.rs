@@ -136,6 +136,8 @@ pub struct RunSpec {
     pub no_network: bool,
     /// Of /dev/shm, in bytes; None is Docker's default.
     pub shm_size: Option<u64>,
+    /// It has a secret in memory, which must not get into a core dump: that would lie in the layer.
+    pub no_core_dump: bool,
     /// What `/dev/pipes/<name>` holds, for a heredoc that names its own interpreter.
     pub script: Option<Script>,
 }

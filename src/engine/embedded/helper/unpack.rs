@@ -21,10 +21,11 @@ use crate::image::layer::read::{EntryKind, TarEntry, TarReader};
 
 /// The file again when it is a tar, compressed or not; None for everything else, compressed files included.
 pub fn open(file: &OwnedFd) -> io::Result<Option<File>> {
-    let mut file = File::open(proc_path(file.as_fd()))?;
-    if !file.metadata()?.is_file() {
+    // Before it is opened: a FIFO would be waited for.
+    if kind_of(&rustix::fs::fstat(file)?) != FileType::RegularFile {
         return Ok(None);
     }
+    let mut file = File::open(proc_path(file.as_fd()))?;
     let is_archive = match decompress(&mut file) {
         Ok((_, stream)) => matches!(TarReader::new(stream, Limits::default()).next_entry(), Ok(Some(_))),
         Err(_) => false,
@@ -38,9 +39,27 @@ pub fn open(file: &OwnedFd) -> io::Result<Option<File>> {
 pub fn unpack(archive: File, root: &Root, dest: &Path, owner: Option<Owner>) -> Result<()> {
     let (_, stream) = decompress(archive)?;
     let root = &root.below(dest).map_err(|e| fs_error(format!("cannot open `{}`", shown(dest)), e))?;
-    let mut reader = TarReader::new(stream, Limits::default());
+    let limits = Limits::default();
+    let mut reader = TarReader::new(stream, limits.clone());
     let mut writer = Writer::new(root, owner, None, false);
+    let (mut members, mut total) = (0u64, 0u64);
     while let Some(entry) = reader.next_entry()? {
+        members += 1;
+        total = total.saturating_add(entry.size);
+        let name = String::from_utf8_lossy(&entry.path);
+        if members > limits.max_entries {
+            return Err(Error::failed(format!("it has more than {} members", limits.max_entries)));
+        }
+        if entry.path.contains(&0) || entry.link.contains(&0) {
+            return Err(Error::failed(format!("the name of its member `{}` contains a NUL", name.escape_debug())));
+        }
+        if entry.size > limits.max_file_size || total > limits.max_total_size {
+            return Err(Error::failed(format!("its member `{name}` is too large ({} bytes)", entry.size)));
+        }
+        if entry.path.split(|b| *b == b'/').count() > limits.max_depth {
+            let start: String = name.chars().take(40).collect();
+            return Err(Error::failed(format!("its member `{start}…` is nested more than {} deep", limits.max_depth)));
+        }
         member(&entry, &mut reader, root, &mut writer)?;
     }
     writer.finish().map(drop)

@@ -37,9 +37,10 @@ impl Unpacker<'_> {
                 for (offset, length) in parts {
                     self.copy(entry, contents, &file, *offset, *length)?;
                 }
-                file.set_len(entry.size).os(self.into, || self.cannot(entry))?;
             }
         }
+        // It may end in a hole.
+        file.set_len(entry.size).os(self.into, || self.cannot(entry))?;
         self.metadata(entry, parent.as_fd(), name, false)
     }
 
@@ -65,7 +66,11 @@ impl Unpacker<'_> {
                 }
                 Ok(n) => n,
             };
-            to.write_all_at(&self.buffer[..n], offset).os(self.into, || self.cannot(entry))?;
+            // A hole: most tars of layers, ours too, have zeros in its place.
+            if !self.buffer[..n].iter().all(|b| *b == 0) {
+                to.write_all_at(&self.buffer[..n], offset).os(self.into, || self.cannot(entry))?;
+                self.space.wrote(n as u64)?;
+            }
             offset += n as u64;
             length -= n as u64;
         }

@@ -26,6 +26,7 @@ use crate::image::layer::read::{EntryKind, TarEntry, TarReader};
 use crate::image::layer::stack::{Found, LayerStack};
 use crate::image::layer::sys::{self, OsContext, show};
 use crate::image::layer::{AUFS_PREFIX, Limits, OPAQUE_MARKER, WHITEOUT_PREFIX, decompress};
+use crate::image::space::Guard;
 
 mod files;
 
@@ -86,6 +87,7 @@ fn run(
         entries: 0,
         total: 0,
         buffer: vec![0; 256 * 1024],
+        space: Guard::new(into),
     };
     if layer {
         // Unless the tar says something about the root, it is as old as the one below.
@@ -101,13 +103,18 @@ fn run(
     // What follows the archive's end belongs to the digest too.
     let mut hash = reader.into_inner();
     let mut rest = [0u8; 64 * 1024];
+    let mut trailing = 0;
     loop {
         cancel.check()?;
         match hash.read(&mut rest) {
             Ok(0) => break,
-            Ok(_) => {}
+            Ok(n) => trailing += n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(Error::failed("the archive is damaged").cause(e)),
+        }
+        if trailing > MAX_TRAILING {
+            let cause = format!("more than {} MB follow its end", MAX_TRAILING >> 20);
+            return Err(Error::failed("the archive is damaged").cause(cause));
         }
     }
     let (diff_id, size, _) = hash.finish();
@@ -134,6 +141,7 @@ struct Unpacker<'a> {
     entries: u64,
     total: u64,
     buffer: Vec<u8>,
+    space: Guard,
 }
 
 /// Who owns a file, and what else is said about it.
@@ -151,6 +159,11 @@ enum Parent {
     /// Of this layer, and no directory: the path up to it.
     Blocked(Vec<u8>),
 }
+
+/// Writers fill up a record, which is some kilobytes long.
+const MAX_TRAILING: usize = 64 << 20;
+/// The least that a file takes on most file systems.
+const BLOCK: u64 = 4096;
 
 fn refuse(entry: &TarEntry, why: impl std::fmt::Display) -> Error {
     Error::failed(format!("entry `{}` of the layer is refused", show(&entry.path))).cause(why)
@@ -175,6 +188,8 @@ impl Unpacker<'_> {
         if self.entries > self.limits.max_entries {
             return Err(refuse(entry, format!("the layer has more than {} entries", self.limits.max_entries)));
         }
+        // Names and attributes take their part of a disk, too.
+        self.space.wrote(BLOCK)?;
         if entry.path.contains(&0) || entry.link.contains(&0) {
             return Err(refuse(entry, "its name contains a NUL"));
         }
