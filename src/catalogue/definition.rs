@@ -77,7 +77,7 @@ pub(super) fn check_name(folder: &Folder, what: &str, problems: &mut Diagnostics
 }
 
 pub(super) fn read(path: &Path, problems: &mut Diagnostics) -> Option<Arc<SourceFile>> {
-    match std::fs::read_to_string(path) {
+    match crate::text::read_to_string(path) {
         Ok(text) => Some(SourceFile::new(path, text)),
         Err(e) => {
             problems.push(Diagnostic::error(format!("cannot read `{}`: {e}", path.display())));

@@ -86,7 +86,7 @@ impl Catalogue {
         }
         let settings = settings::load(None, overrides, config, &mut problems).unwrap_or_default();
         let mut images = BTreeMap::new();
-        match std::fs::read_to_string(dockerfile) {
+        match crate::text::read_to_string(dockerfile) {
             Ok(text) => {
                 let file = SourceFile::new(dockerfile, text);
                 images.insert(name.to_owned(), Arc::new(image::from_dockerfile(name, context, file)));

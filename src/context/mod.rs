@@ -87,7 +87,7 @@ impl Context {
         candidates.push(root.join(".dockerignore"));
         let (mut ignore_file, mut ignore) = (None, Matcher::default());
         for path in candidates {
-            match fs::read(&path) {
+            match crate::text::read(&path) {
                 Ok(bytes) => {
                     ignore = matcher(&path, &String::from_utf8_lossy(&bytes))?;
                     ignore_file = Some(path);

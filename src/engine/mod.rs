@@ -21,6 +21,9 @@ pub mod surroundings;
 
 use surroundings::Surroundings;
 
+/// Of threads that call an engine.
+pub const STACK: usize = crate::image::layer::WALKING_STACK;
+
 pub trait Engine: Send + Sync {
     fn name(&self) -> &'static str;
 

@@ -81,6 +81,8 @@ impl Client<'_> {
         }
         while let Some(chunk) = response.chunk().await.map_err(|e| self.transport(e))? {
             if download.written + chunk.len() as u64 > download.blob.size {
+                // For the message; what was too much is not written.
+                download.written += chunk.len() as u64;
                 return Err(download.spoil());
             }
             download.file.write_all(&chunk).unusable(|| format!("cannot write {what} to disk"))?;

@@ -86,13 +86,26 @@ impl Run<'_> {
             priority,
         };
         self.sink.event(Event::RunStarted { nodes: graph.nodes.len() });
+        let (tail, behind) = channel::<(NodeId, Arc<Built>)>();
+        let behind = Mutex::new(behind);
         std::thread::scope(|scope| {
-            let (tail, behind) = channel::<(NodeId, Arc<Built>)>();
-            let shared = &shared;
-            scope.spawn(move || self.finish_all(&behind, shared));
+            // Gone with the last worker, whereupon `finish_all` ends.
+            let tail = tail;
+            let (shared, behind) = (&shared, &behind);
+            let finish = move || {
+                let behind = behind.lock().unwrap_or_else(PoisonError::into_inner);
+                self.finish_all(&behind, shared);
+            };
+            let deep = || std::thread::Builder::new().stack_size(crate::engine::STACK);
+            // With too little memory for that, the usual stack has to do.
+            if deep().spawn_scoped(scope, finish).is_err() {
+                scope.spawn(finish);
+            }
             for _ in 0..self.options.jobs.clamp(1, graph.nodes.len().max(1)) {
-                let tail = tail.clone();
-                scope.spawn(move || self.work(shared, &tail));
+                let work = |tail: Sender<(NodeId, Arc<Built>)>| move || self.work(shared, &tail);
+                if deep().spawn_scoped(scope, work(tail.clone())).is_err() {
+                    scope.spawn(work(tail.clone()));
+                }
             }
         });
         let state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);

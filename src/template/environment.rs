@@ -144,7 +144,7 @@ fn load(root: &Path, name: &str, files: &Files) -> Result<Option<String>, Error>
         Ok(_) => return Err(outside()),
         Err(e) => return unreadable(e),
     }
-    match std::fs::read_to_string(&real) {
+    match crate::text::read_to_string(&real) {
         Ok(text) => {
             let file = SourceFile::new(&path, text.clone());
             files.lock().unwrap_or_else(PoisonError::into_inner).insert(relative, file);

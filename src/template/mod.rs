@@ -63,7 +63,7 @@ fn plain(image: &ImageDef, path: &Path) -> Result<Rendered, Diagnostics> {
     let dockerfile = if image.file.path == path {
         image.file.clone()
     } else {
-        match std::fs::read_to_string(path) {
+        match crate::text::read_to_string(path) {
             Ok(text) => SourceFile::new(path, text),
             Err(e) => {
                 let message = format!("cannot read the Dockerfile `{}` of image `{}`: {e}", path.display(), image.name);

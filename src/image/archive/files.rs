@@ -3,18 +3,23 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Context as _, Error, Result};
 use crate::event::Cancel;
 use crate::image::archive::{Cancellable, MAX_JSON, io_error};
+use crate::image::layer::Limits;
 use crate::image::layer::decompress::{Compression, decompress, detect};
+use crate::image::layer::read::{EntryKind, TarReader};
+use crate::image::space::{Guard, Guarded};
 use crate::image::store::{Store, WorkDir};
 
 /// Links to links end somewhere.
 const MAX_LINKS: usize = 8;
+/// Blobs and their directories; an index of them is kept in memory.
+const MAX_ENTRIES: usize = 1 << 18;
 /// Contents of a tar are padded to this.
 const BLOCK: u64 = 512;
 
@@ -55,6 +60,8 @@ impl Files {
                 .unusable(|| format!("cannot create {}", plain.display()))?;
             (&file).rewind().unusable(|| format!("{} cannot be read", path.display()))?;
             let (_, from) = decompress(Cancellable { inner: file, cancel })?;
+            let most = store.unpack_limits().max_total_size;
+            let from = Guarded { inner: from, guard: Guard::new(work.path()).at_most(most) };
             let copied = io::copy(&mut BufReader::new(from), &mut out).and_then(|_| out.flush());
             copied.map_err(|e| io_error(cancel, format!("{} cannot be decompressed", path.display()), &e))?;
             return Ok(Files::Tar(Tar::index(out, Some(work), cancel)?));
@@ -71,7 +78,10 @@ impl Files {
         match self {
             Files::Directory(root) => {
                 let path = root.join(inside(name)?);
-                let opened = File::open(&path).and_then(|file| Ok((file.metadata()?, file)));
+                // A FIFO would be waited for; `NONBLOCK` means nothing to a file.
+                let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+                let opened = File::options().read(true).custom_flags(nonblock).open(&path);
+                let opened = opened.and_then(|file| Ok((file.metadata()?, file)));
                 match opened {
                     Ok((meta, file)) if meta.is_file() => Ok((Box::new(file), meta.len())),
                     Ok(_) => Err(Error::bad_input(format!("{} is not a file", path.display()))),
@@ -99,29 +109,31 @@ impl Tar {
         let broken = |e: io::Error| io_error(cancel, "it is not a whole tar", &e);
         (&file).rewind().map_err(broken)?;
         let mut entries = BTreeMap::new();
-        let mut archive = tar::Archive::new(BufReader::new(Cancellable { inner: &file, cancel }));
-        for entry in archive.entries_with_seek().map_err(broken)? {
-            let entry = entry.map_err(broken)?;
-            let Ok(name) = inside(&String::from_utf8_lossy(&entry.path_bytes())) else {
+        let mut archive = TarReader::new(BufReader::new(&file), Limits::default());
+        let mut count = 0;
+        while let Some(entry) = archive.next_entry().map_err(|e| e.context("it is not a whole tar"))? {
+            cancel.check()?;
+            count += 1;
+            if count > MAX_ENTRIES {
+                return Err(Error::bad_input(format!("it has more than {MAX_ENTRIES} files, which cannot be right")));
+            }
+            let start = archive.seek_past().map_err(broken)?;
+            let Ok(name) = inside(&String::from_utf8_lossy(&entry.path)) else {
                 continue;
             };
-            let target = || entry.link_name_bytes().map(|b| String::from_utf8_lossy(&b).into_owned());
-            let kind = entry.header().entry_type();
-            let found = match (kind, target()) {
-                (tar::EntryType::Symlink, Some(to)) => {
+            let target = String::from_utf8_lossy(&entry.link).into_owned();
+            let found = match entry.kind {
+                EntryKind::Symlink => {
                     // Relative to where the link stands.
                     let dir = name.rfind('/').map_or("", |slash| &name[..slash]);
-                    Entry::Link(if to.starts_with('/') { to } else { format!("{dir}/{to}") })
+                    Entry::Link(if target.starts_with('/') { target } else { format!("{dir}/{target}") })
                 }
-                (tar::EntryType::Link, Some(to)) => Entry::Link(to),
-                _ if kind.is_file() || kind == tar::EntryType::Continuous => {
-                    Entry::File { start: entry.raw_file_position(), size: entry.size() }
-                }
+                EntryKind::HardLink => Entry::Link(target),
+                EntryKind::File if entry.sparse.is_none() => Entry::File { start, size: entry.size },
                 _ => continue,
             };
             entries.insert(name, found);
         }
-        drop(archive);
         Ok(Tar { file: Arc::new(file), entries, _work: work })
     }
 

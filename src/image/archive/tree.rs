@@ -9,10 +9,10 @@ use crate::error::{Context as _, Error, Result};
 use crate::event::Cancel;
 use crate::image::archive::staging::Staged;
 use crate::image::digest::Digest;
-use crate::image::layer::Limits;
 use crate::image::layer::merged::write_merged;
 use crate::image::layer::stack::LayerStack;
 use crate::image::layer::unpack::unpack_plain;
+use crate::image::layer::{Limits, WALKING_STACK};
 use crate::image::store::Store;
 
 pub(super) fn write_tar(
@@ -70,12 +70,14 @@ pub(super) fn write_directory(
 fn copy_tree(stack: &LayerStack, into: &Path, source_date_epoch: Option<i64>, cancel: &Cancel) -> Result<()> {
     let (mut reader, writer) = io::pipe().unusable(|| "cannot create a pipe".to_owned())?;
     std::thread::scope(|scope| {
-        let writing = scope.spawn(move || {
+        let deep = std::thread::Builder::new().stack_size(WALKING_STACK);
+        let writing = deep.spawn_scoped(scope, move || {
             let mut out = BufWriter::with_capacity(256 << 10, Pipe { writer, reader_is_gone: false });
             let written = write_merged(stack, &mut out, source_date_epoch, &Limits::default(), cancel)
                 .and_then(|_| out.flush().unusable(|| "cannot write to a pipe".to_owned()));
             (written, out.into_parts().0.reader_is_gone)
         });
+        let writing = writing.unusable(|| "cannot start a thread".to_owned())?;
         let unpacked = unpack_plain(&mut reader, into, &Limits::default(), cancel);
         drop(reader);
         let (written, reader_is_gone) =

@@ -39,6 +39,9 @@ pub(crate) fn is_private_xattr(name: &[u8]) -> bool {
     name.starts_with(b"trusted.overlay.") || name.starts_with(b"user.overlay.") || name == b"security.selinux"
 }
 
+/// For threads that walk trees: directories are walked one within the other, as deep as [`Limits::max_depth`].
+pub const WALKING_STACK: usize = 32 << 20;
+
 /// What a layer may hold, so that a small file can't fill the machine. Generous: no honest image comes near.
 #[derive(Clone, Debug)]
 pub struct Limits {

@@ -19,6 +19,8 @@ mod sparse;
 pub(super) use fields::is_header;
 
 const BLOCK: usize = 512;
+/// Writers need two or three: a name, a link, records.
+const MAX_EXTENDED: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
@@ -91,11 +93,14 @@ impl<R: Read> TarReader<R> {
     /// None at the end. What was not read of the entry before is skipped.
     pub fn next_entry(&mut self) -> Result<Option<TarEntry>> {
         let mut extensions = Extensions::default();
-        let mut extended = false;
+        let mut extended = 0;
         loop {
             self.skip()?;
+            if extended > MAX_EXTENDED {
+                return Err(damaged(format!("more than {MAX_EXTENDED} extended headers belong to one entry")));
+            }
             let Some(block) = self.header()? else {
-                if extended {
+                if extended > 0 {
                     return Err(damaged("it ends after an extended header"));
                 }
                 return Ok(None);
@@ -104,7 +109,7 @@ impl<R: Read> TarReader<R> {
             let kind = block[156];
             match kind {
                 b'L' | b'K' | b'x' | b'X' | b'g' => {
-                    extended = true;
+                    extended += 1;
                     let body = self.extended_header(size)?;
                     match kind {
                         b'L' => extensions.gnu_path = Some(text(&body)),
@@ -154,6 +159,19 @@ impl<R: Read> TarReader<R> {
         self.remaining = size;
         let rest = size % BLOCK as u64;
         self.padding = if rest == 0 { 0 } else { BLOCK as u64 - rest };
+    }
+
+    /// Passes over what was not read of the entry without reading it; gives the place where that begins. What lies
+    /// beyond the end of a file is found out when it is read.
+    pub fn seek_past(&mut self) -> io::Result<u64>
+    where
+        R: io::Seek,
+    {
+        let start = self.stream.stream_position()?;
+        let end = start.saturating_add(self.remaining).saturating_add(self.padding);
+        (self.remaining, self.padding) = (0, 0);
+        self.stream.seek(io::SeekFrom::Start(end))?;
+        Ok(start)
     }
 
     fn skip(&mut self) -> Result<()> {
