@@ -206,7 +206,9 @@ impl<'a> Git<'a> {
         let refused = ["Authentication failed", "could not read Username", "Permission denied", "403", "401"];
         if refused.iter().any(|text| said.contains(text)) {
             let error = Error::unusable("the server of the repository wants a login").cause(why);
-            return Problem::Lasting(error.hint("give a token with `--secret id=GIT_AUTH_TOKEN,…`"));
+            return Problem::Lasting(
+                error.hint("give a token with `--secret id=GIT_AUTH_TOKEN,…`, or keys with `--ssh default`"),
+            );
         }
         if said.contains("Host key verification failed") {
             let error = Error::unusable("the server of the repository is not known to this machine").cause(why);

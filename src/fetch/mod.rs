@@ -162,6 +162,12 @@ impl Fetcher {
         Fetcher { store, options }
     }
 
+    /// With an agent that ssh asks for keys.
+    pub fn with_agent(&self, agent: Option<PathBuf>) -> Fetcher {
+        let options = Options { ssh_agent: agent, ..self.options.clone() };
+        Fetcher { store: self.store.clone(), options }
+    }
+
     /// What is missing on this machine to fetch this; asks nobody.
     pub fn preflight(&self, remote: &Remote) -> Result<()> {
         match remote {

@@ -67,7 +67,7 @@ fn bring(
             }]
         }
         (Remote::Git(git), Some(pin @ Pin::Commit { .. })) => {
-            engine.fetcher.checkout(git, pin, how.keep_git_dir, into, &caller(ctl))?;
+            engine.fetcher_for(remote)?.checkout(git, pin, how.keep_git_dir, into, &caller(ctl))?;
             let tree = fetch::tree(into);
             let selected = Context::whole(&tree).select(".", how.excludes)?;
             request::items_of(&tree, selected).map(CopyItem::Context).collect()

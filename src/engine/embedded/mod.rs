@@ -143,6 +143,15 @@ impl EmbeddedEngine {
         Ok(Some((agent.socket(), Some(agent))))
     }
 
+    /// Git asks the agent that `--ssh default` lends, as in BuildKit.
+    fn fetcher_for(&self, remote: &Remote) -> Result<Fetcher> {
+        let agent = match remote {
+            Remote::Git(_) => self.ssh_agent("default")?.map(|(socket, _)| socket),
+            Remote::File(_) => None,
+        };
+        Ok(self.fetcher.with_agent(agent))
+    }
+
     fn scaffold(&self, lent: &[LentFile]) -> Result<RawPath> {
         let points = standard_points(lent);
         let mut scaffolds = self.scaffolds.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,7 +216,7 @@ impl Engine for EmbeddedEngine {
     }
 
     fn pin(&self, remote: &Remote, ctl: &Ctl<'_>) -> Result<Pin> {
-        self.fetcher.pin(remote, &caller(ctl))
+        self.fetcher_for(remote)?.pin(remote, &caller(ctl))
     }
 
     fn base(&self, job: &BaseJob, ctl: &Ctl<'_>) -> Result<Built> {

@@ -1,12 +1,12 @@
 //! Texts and JSON documents: an error that points into the text, or something that can be worked with; never a panic.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::Arc;
 
 use kollage::catalogue::{Catalogue, ConfigFiles, Overrides, check_text};
 use kollage::diag::{Diagnostics, SourceFile};
-use kollage::dockerfile::{Inputs, lower, parse, resolve, unsupported, unsupported_steps};
+use kollage::dockerfile::{Inputs, lower, not_granted, parse, resolve, steps_not_granted, unsupported};
 use kollage::event::Cancel;
 use kollage::image::archive::import_oci;
 use kollage::image::config::{ImageConfig, Platform};
@@ -46,6 +46,7 @@ pub fn dockerfile(data: &[u8]) {
         Err(problems) => return in_bounds(&problems),
     };
     in_bounds(&unsupported(&resolved));
+    in_bounds(&not_granted(&resolved, &BTreeSet::new()));
     let mut config = ImageConfig::new(&platform);
     config.config.on_build.push("COPY --from=a <<x /y\n$A\nx".into());
     config.config.env_set("PATH", "/bin");
@@ -53,7 +54,7 @@ pub fn dockerfile(data: &[u8]) {
     match lower(&resolved, &bases) {
         Ok(stages) => {
             assert_eq!(stages.len(), resolved.stages.len());
-            in_bounds(&unsupported_steps(&resolved, &stages));
+            in_bounds(&steps_not_granted(&resolved, &stages, &BTreeSet::new()));
         }
         Err(problems) => in_bounds(&problems),
     }
