@@ -6,7 +6,8 @@
 //! - [`engine`]: what a plan is carried out with; [`image`]: layers, configurations, archives, the store;
 //!   [`registry`]: pull; [`fetch`]: files from web addresses and git repositories; [`net`]: what these two share
 //! - [`report`]: events to what a person or a machine reads; [`cli`]: the command line
-//! - [`diag`], [`error`], [`event`], [`quantity`], [`suggest`]: what every room speaks
+//! - [`diag`], [`error`], [`event`], [`quantity`], [`suggest`]: what every room speaks; [`userns`]:
+//!   which ids there are
 //!
 //! The library never prints, never reads the environment and never exits; `cli` does.
 
@@ -29,3 +30,4 @@ pub mod schedule;
 pub mod suggest;
 pub mod template;
 mod text;
+pub mod userns;

@@ -1,4 +1,9 @@
+use std::env::args_os;
+
+use kollage::engine::embedded::helper;
+use kollage::{cli, userns};
+
 fn main() -> std::process::ExitCode {
-    // Before anything else: the helper must not have a second thread.
-    kollage::engine::embedded::helper::main_if_called(std::env::args_os()).unwrap_or_else(kollage::cli::main)
+    // Before anything else: neither of the two helpers may have a second thread.
+    helper::main_if_called(args_os()).or_else(|| userns::mapper_if_called(args_os())).unwrap_or_else(cli::main)
 }

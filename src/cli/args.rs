@@ -68,6 +68,16 @@ pub enum Command {
     Store(StoreArgs),
 }
 
+impl Command {
+    /// Its files can have any owner, which takes root or a user namespace.
+    pub fn uses_store(&self) -> bool {
+        match self {
+            Command::Build(_) | Command::Plan(_) | Command::Run(_) | Command::Store(_) => true,
+            Command::Init(_) | Command::List(_) | Command::Graph(_) | Command::Render(_) => false,
+        }
+    }
+}
+
 /// Which images of the catalogue.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Selection")]

@@ -62,6 +62,9 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     let planned = planner.plan().map_err(wrong_definitions)?;
     machine::refuse_planned(&target.graph, &planned, &flags)?;
     preflight(&engine, &target.graph, &planned)?;
+    if planned.iter().any(|p| p.action != Action::Reuse) {
+        machine::say_what_is_missing(app);
+    }
 
     let session = Session::start(app, args, &store, &target.graph)?;
     let started = Instant::now();
@@ -339,8 +342,9 @@ fn write_outputs(
     }
     let mut lines = Vec::new();
     for output in outputs {
-        archive::export(store, &images, output, target.source_date_epoch, cancel)?;
-        lines.push(format!("{} {}", output.format, output.dest.display()));
+        let lost = archive::export(store, &images, output, target.source_date_epoch, cancel)?;
+        let line = format!("{} {}", output.format, output.dest.display());
+        lines.push(lost.map_or(line.clone(), |lost| format!("{line} ({lost})")));
     }
     Ok(lines)
 }

@@ -9,9 +9,8 @@ use std::time::Duration;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 use crate::catalogue::{CaBundle, EngineName, Settings};
-use crate::cli::args;
 use crate::cli::environment::Environment;
-use crate::cli::ssh;
+use crate::cli::{App, args, ssh};
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::dockerfile;
 use crate::dockerfile::step::{Action as StepAction, Entitlement, MountKind};
@@ -24,6 +23,7 @@ use crate::graph::plan::{Action, Planned};
 use crate::image::store::Store;
 use crate::registry::{self, Credentials};
 use crate::suggest;
+use crate::userns;
 
 /// Names of files of state in the store.
 pub const HASH_TABLE: &str = "files";
@@ -86,6 +86,17 @@ pub fn refuse_planned(graph: &Graph, planned: &[Planned], flags: &EngineFlags<'_
     }
 }
 
+/// An ordinary user without a range of ids builds what can be built so, and is told what can't.
+pub fn say_what_is_missing(app: &App) {
+    if userns::current().is_single() {
+        app.say(&format!(
+            "note: this user has no range of ids: steps run as root only, and chown in them fails (docs/rootless.md); \
+             to have one, as root: `{}`, and install uidmap",
+            userns::RANGES
+        ));
+    }
+}
+
 pub type Secrets = BTreeMap<String, SecretSource>;
 
 /// What the command line says about the engine.
@@ -136,7 +147,7 @@ pub fn engine(store: Store, flags: EngineFlags<'_>, settings: &Settings, env: &E
     let options = Options {
         network,
         fetch,
-        lending: lend::Lending { ca_bundle, proxy: env.proxy.clone() },
+        lending: lend::Lending { ca_bundle, proxy: env.proxy.clone(), apt_as_root: userns::current().is_single() },
         secrets: flags.secrets,
         ssh: flags.ssh,
         entitlements: flags.entitlements,

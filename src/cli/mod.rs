@@ -79,6 +79,10 @@ pub fn main() -> ExitCode {
 
 impl App {
     fn run(&self, command: Command) -> Result<u8> {
+        if command.uses_store() && !rustix::process::geteuid().is_root() {
+            // Nothing has started a thread so far. From here on it goes once more, as root of a user namespace.
+            crate::userns::enter()?;
+        }
         match command {
             Command::Init(args) => init::run(self, &args),
             Command::Build(args) => build::run(self, &args),

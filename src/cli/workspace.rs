@@ -24,7 +24,8 @@ pub fn store_path(global: &Global, env: &Environment) -> Result<PathBuf> {
     if let Some(path) = global.store.clone().or_else(|| env.store.clone()) {
         return absolute(&path);
     }
-    if rustix::process::geteuid().is_root() {
+    // Root of a user namespace is an ordinary user still.
+    if rustix::process::geteuid().is_root() && crate::userns::current().is_initial() {
         return Ok(PathBuf::from("/var/lib/kollage"));
     }
     match (&env.data_home, &env.home) {

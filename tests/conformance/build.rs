@@ -8,7 +8,9 @@ use std::process::{Command, Stdio};
 use crate::base::Bases;
 use crate::case::{Case, Outcome};
 use crate::image::{self, Base, ImageFacts};
+use crate::rootless::Ids;
 use crate::server::Server;
+use crate::user::User;
 
 /// Stands in the flags of a case for the path of an ssh-agent's socket.
 const AGENT: &str = "AGENT";
@@ -19,6 +21,8 @@ pub struct Place {
     pub bases: Bases,
     pub base: Base,
     pub server: Server,
+    /// Who calls Kollage: root where it is nobody else.
+    pub user: Option<(User, Ids)>,
 }
 
 /// A case on its way: its context is laid out, and there is room beside it.
@@ -166,7 +170,13 @@ pub fn kollage(place: &Place, case: &Case) -> Kollage {
     if ignore.exists() {
         fs::copy(&ignore, work.dir.join("Dockerfile.dockerignore")).unwrap();
     }
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kollage"));
+    let mut command = match &place.user {
+        None => Command::new(env!("CARGO_BIN_EXE_kollage")),
+        Some((user, _)) => {
+            user.give(&work.dir);
+            user.command()
+        }
+    };
     command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("HOME", &place.dir);
     command.arg("build").arg("--store").arg(store(&place.dir)).args(["--network", "none", "--progress", "plain"]);
     // What the host lends to steps is no part of Docker's behaviour.

@@ -15,16 +15,23 @@ mod compare;
 mod files;
 mod image;
 mod public;
+mod rootless;
 mod server;
 mod table;
 mod tree;
+#[path = "../user/mod.rs"]
+mod user;
 
 use build::{Docker, Place};
 use case::{Case, Outcome, Recorded};
 use compare::Verdict;
+use rootless::Ids;
+use user::User;
 
 const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/cases");
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/conformance.md");
+
+const ROOTLESS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/rootless.md");
 
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
@@ -42,7 +49,7 @@ fn a_dockerfile_means_what_it_means_in_docker() {
     let dir = work_dir();
     let bases = base::Bases::make(dir.path());
     let server = server::Server::start(dir.path());
-    let place = Place { base: bases.compared(), bases, server, dir: dir.path().to_owned() };
+    let place = Place { base: bases.compared(), bases, server, dir: dir.path().to_owned(), user: None };
 
     match variable("KOLLAGE_CONFORMANCE_REFRESH").as_deref() {
         None => {}
@@ -71,6 +78,61 @@ fn a_dockerfile_means_what_it_means_in_docker() {
 #[ignore = "needs clones of other projects, a network and Docker; see README.md"]
 fn dockerfiles_of_other_projects_come_to_the_same() {
     public::compare();
+}
+
+#[test]
+fn it_means_the_same_to_a_user_with_a_range_of_ids() {
+    as_user(Ids::Range);
+}
+
+#[test]
+fn it_means_the_same_to_a_user_with_a_single_id() {
+    as_user(Ids::Single);
+}
+
+/// The same cases, called by an ordinary user; what comes out otherwise is in rootless.toml, with why.
+fn as_user(ids: Ids) {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("not root: no other user can be made");
+        return;
+    }
+    let only = variable("KOLLAGE_CONFORMANCE_IDS");
+    if only.is_some_and(|only| only != ids.name()) || variable("KOLLAGE_CONFORMANCE_REFRESH").is_some() {
+        return;
+    }
+    let cases = case::load(Path::new(CASES), &variable("KOLLAGE_CONFORMANCE").unwrap_or_default());
+    let dir = work_dir();
+    let bases = base::Bases::make(dir.path());
+    let user = Some((User::new(dir.path(), ids.ranges(), ids.ranges(), ""), ids));
+    let server = server::Server::start(dir.path());
+    let place = Place { base: bases.compared(), bases, server, dir: dir.path().to_owned(), user };
+    let verdicts = in_parallel(&cases, |case| compare::judge(&place, case));
+    eprint!("{} ids: {}", ids.name(), table::summary(&cases, &verdicts));
+    if variable("KOLLAGE_CONFORMANCE_KEEP").is_some() {
+        eprintln!("kept: {}", dir.keep().display());
+    }
+    let wrong = verdicts.iter().filter(|v| matches!(v, Verdict::Wrong(_))).count();
+    assert_eq!(wrong, 0, "{wrong} of {} cases differ for an ordinary user", cases.len());
+}
+
+#[test]
+fn the_table_of_what_differs_for_users_is_current() {
+    const BEGIN: &str = "<!-- written by cargo test --test conformance -->\n";
+    const END: &str = "<!-- end -->\n";
+    let excuses = rootless::excuses();
+    let cases = case::load(Path::new(CASES), "");
+    for name in excuses.iter().flat_map(|e| &e.cases) {
+        assert!(cases.iter().any(|case| case.name == *name), "rootless.toml names `{name}`, which is no case");
+    }
+    let table = table::rootless(&excuses);
+    let text = std::fs::read_to_string(ROOTLESS).unwrap();
+    let (before, rest) = text.split_once(BEGIN).unwrap();
+    let (written, after) = rest.split_once(END).unwrap();
+    if variable("KOLLAGE_CONFORMANCE_TABLE").is_some() {
+        std::fs::write(ROOTLESS, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
+    } else {
+        assert!(written == table, "{ROOTLESS} is out of date; KOLLAGE_CONFORMANCE_TABLE=docs/conformance.md writes it");
+    }
 }
 
 /// In memory where that is possible: what a store writes is synced, some thousand times here.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use crate::case::Case;
 use crate::compare::Verdict;
+use crate::rootless::{Excuse, Ids};
 
 /// The differences, then a line that counts.
 pub fn summary(cases: &[Case], verdicts: &[Verdict]) -> String {
@@ -20,11 +21,31 @@ pub fn summary(cases: &[Case], verdicts: &[Verdict]) -> String {
     let count = Count::of(verdicts.iter());
     writeln!(
         out,
-        "{} cases: {} equal, {} meant to differ, {} wrong",
+        "{} cases: {} equal, {} meant to differ, {} excused for an ordinary user, {} wrong",
         cases.len(),
         count.equal,
         count.meant,
+        count.excused,
         count.wrong
+    )
+    .unwrap();
+    out
+}
+
+/// The table of docs/rootless.md: what differs for whom.
+pub fn rootless(excuses: &[Excuse]) -> String {
+    let mut out = String::from("| ids | what | cases |\n| --- | --- | --- |\n");
+    for excuse in excuses {
+        let ids: Vec<_> = excuse.ids.iter().map(|ids| ids.name()).collect();
+        let names: Vec<_> = excuse.cases.iter().map(|name| format!("`{name}`")).collect();
+        writeln!(out, "| {} | {} | {} |", ids.join(", "), excuse.why.replace('\n', " "), names.join(" ")).unwrap();
+    }
+    let differ = |ids| excuses.iter().filter(|e| e.ids.contains(&ids)).map(|e| e.cases.len()).sum::<usize>();
+    writeln!(
+        out,
+        "\nWith a range {} cases come out otherwise, with a single id {}; all others are as for root.",
+        differ(Ids::Range),
+        differ(Ids::Single)
     )
     .unwrap();
     out
@@ -34,6 +55,7 @@ pub fn summary(cases: &[Case], verdicts: &[Verdict]) -> String {
 struct Count {
     equal: usize,
     meant: usize,
+    excused: usize,
     wrong: usize,
 }
 
@@ -44,6 +66,7 @@ impl Count {
             match verdict {
                 Verdict::Equal => count.equal += 1,
                 Verdict::Meant => count.meant += 1,
+                Verdict::Excused => count.excused += 1,
                 Verdict::Wrong(_) => count.wrong += 1,
             }
         }
@@ -81,7 +104,7 @@ pub fn markdown(cases: &[Case], verdicts: &[Verdict]) -> String {
     out.push_str("\n## Differences\n\n| case | why |\n| --- | --- |\n");
     for (case, verdict) in cases.iter().zip(verdicts) {
         let why = match verdict {
-            Verdict::Equal => continue,
+            Verdict::Equal | Verdict::Excused => continue,
             Verdict::Meant => case.settings.differs.clone().unwrap_or_default(),
             Verdict::Wrong(differences) => {
                 let first = differences.first().map_or("", |d| d.lines().next().unwrap_or_default());

@@ -14,6 +14,9 @@ mod interrupt;
 mod options;
 mod registry;
 mod reuse;
+mod rootless;
 mod sandbox;
 mod secrets;
 mod support;
+#[path = "../user/mod.rs"]
+mod user;

@@ -83,7 +83,7 @@ fn nothing_that_was_lent_stays_in_the_layer() {
     std::fs::write(bundle.path(), "-----BEGIN CERTIFICATE-----\n").unwrap();
     let proxy = vec![("http_proxy".to_owned(), "http://me:pass-word@proxy:1".to_owned())];
     let lab = Lab::with(Options {
-        lending: Lending { ca_bundle: Some(bundle.path().to_path_buf()), proxy },
+        lending: Lending { ca_bundle: Some(bundle.path().to_path_buf()), proxy, apt_as_root: false },
         ..Options::default()
     });
     lab.events.clear();

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
-use super::helper::spec::{Bytes, Report, Request, ToolSpec};
+use super::helper::spec::{Bytes, RawPath, Report, Request, ToolSpec};
 use super::run::DEFAULT_PATH;
 use super::sandbox::{self, Streams};
 use super::{EmbeddedEngine, build};
@@ -12,6 +12,7 @@ use crate::engine::{Bootstrap, Ctl};
 use crate::error::{Context as _, Error, Result};
 use crate::event::{Event, Stream};
 use crate::image::store::Layer;
+use crate::userns;
 
 const LAST_LINES: usize = 12;
 const SEARCHED: [&str; 4] = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
@@ -19,6 +20,9 @@ const KEYRINGS: &str = "/usr/share/keyrings";
 /// Both tools copy the host's own into the base.
 const OF_THE_HOST: [&str; 2] = ["etc/resolv.conf", "etc/hostname"];
 const FORGET_HOST: &str = "rm -f \"$1/etc/resolv.conf\" \"$1/etc/hostname\"";
+/// Where the tools see their temporary directory. apt downloads as a user of its own, who cannot get into a store, and
+/// does so as root otherwise, which shows in the base. A directory that exists everywhere, and that no tool looks into.
+const TEMPORARY: &str = "/boot";
 /// Makes /bin, /sbin and /lib links before the first package is unpacked, where the suite wants them; without it the
 /// package that does so afterwards comes with all of Perl.
 const MERGED_USR_HOOK: &str = "/usr/share/mmdebstrap/hooks/maybe-merged-usr";
@@ -31,10 +35,21 @@ enum Tool {
 
 fn find_tool() -> Option<Tool> {
     let find = |name: &str| SEARCHED.iter().map(|dir| Path::new(dir).join(name)).find(|p| p.is_file());
-    find("mmdebstrap").map(Tool::Mmdebstrap).or_else(|| find("debootstrap").map(Tool::Debootstrap))
+    let mmdebstrap = find("mmdebstrap").map(Tool::Mmdebstrap);
+    // The other one makes device nodes, or nothing.
+    let is_root = userns::current().is_initial();
+    mmdebstrap.or_else(|| find("debootstrap").filter(|_| is_root).map(Tool::Debootstrap))
 }
 
 pub fn preflight(wanted: &Bootstrap) -> Result<()> {
+    if userns::current().is_single() {
+        return Err(Error::unusable(format!(
+            "the base {}:{} cannot be bootstrapped by a user without a range of ids",
+            wanted.distribution, wanted.suite
+        ))
+        .cause("its packages have files of other users than root")
+        .hint(format!("as root: `{}`, and install uidmap; or begin with an image that is there", userns::RANGES)));
+    }
     let no_tool = find_tool().is_none().then(|| no_tool(wanted));
     match (no_tool, keyring_problem(wanted, Path::new(KEYRINGS))) {
         (None, None) => Ok(()),
@@ -47,7 +62,8 @@ pub fn preflight(wanted: &Bootstrap) -> Result<()> {
 }
 
 fn no_tool(wanted: &Bootstrap) -> Error {
-    Error::unusable(format!("the base {}:{} needs mmdebstrap or debootstrap", wanted.distribution, wanted.suite))
+    let tools = if userns::current().is_initial() { "mmdebstrap or debootstrap" } else { "mmdebstrap" };
+    Error::unusable(format!("the base {}:{} needs {tools}", wanted.distribution, wanted.suite))
         .hint("apt-get install mmdebstrap")
 }
 
@@ -93,7 +109,11 @@ pub fn bootstrap(
         Tool::Mmdebstrap(program) => mmdebstrap(program, wanted, Path::new(MERGED_USR_HOOK).is_dir()),
         Tool::Debootstrap(program) => debootstrap(program, wanted, &target),
     };
-    let request = Request::Tool(ToolSpec { argv, env: environment(engine, &temporary, source_date_epoch) });
+    let elsewhere = Path::new(TEMPORARY).is_dir();
+    let seen = if elsewhere { Path::new(TEMPORARY) } else { &temporary };
+    let env = environment(engine, seen, source_date_epoch);
+    let seen_at = elsewhere.then(|| (RawPath::from(temporary.as_path()), RawPath::from(seen)));
+    let request = Request::Tool(ToolSpec { argv, env, seen_at });
     let mut last = VecDeque::with_capacity(LAST_LINES);
     let mut show = |stream: Stream, line: String| {
         if last.len() == LAST_LINES {
@@ -210,7 +230,8 @@ fn debootstrap(program: &Path, wanted: &Bootstrap, target: &Path) -> Vec<String>
 fn environment(engine: &EmbeddedEngine, temporary: &Path, source_date_epoch: Option<i64>) -> Vec<(String, Bytes)> {
     let mut env = vec![
         ("PATH".to_owned(), DEFAULT_PATH.to_owned()),
-        ("HOME".to_owned(), "/root".to_owned()),
+        // Root's own files say how root likes things; a user cannot even read them.
+        ("HOME".to_owned(), temporary.display().to_string()),
         ("LANG".to_owned(), "C.UTF-8".to_owned()),
         ("DEBIAN_FRONTEND".to_owned(), "noninteractive".to_owned()),
         ("TMPDIR".to_owned(), temporary.display().to_string()),

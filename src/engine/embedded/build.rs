@@ -21,6 +21,7 @@ use crate::graph::key::{Content, Elsewhere, step_key};
 use crate::image::config::{History, ImageConfig, chain_id};
 use crate::image::digest::{Digest, Key};
 use crate::image::store::StepRecord;
+use crate::userns;
 
 pub fn build(engine: &EmbeddedEngine, job: &BuildJob, ctl: &Ctl<'_>) -> Result<Built> {
     let mut steps = job.checks.len();
@@ -266,8 +267,10 @@ impl Build<'_> {
         watch: &mut Watch<'_>,
     ) -> Result<bool> {
         let Options { helper, step_timeout: limit, .. } = &self.engine.options;
+        let mut refused = false;
         let mut show = |stream, line| {
             let line = redactor.redact(line);
+            refused |= userns::looks_refused(&line);
             tail.borrow_mut().push(&line);
             self.show(number, stream, line);
         };
@@ -279,7 +282,13 @@ impl Build<'_> {
         match end? {
             End::Reported(Report::Exited(0)) => Ok(true),
             End::Reported(Report::Done { changed }) => Ok(changed),
-            End::Reported(Report::Exited(code)) => Err(ended_badly(&Report::Exited(code))),
+            End::Reported(Report::Exited(code)) => {
+                let error = ended_badly(&Report::Exited(code));
+                Err(match userns::current().step_hint().filter(|_| refused) {
+                    Some(hint) => error.hint(hint),
+                    None => error,
+                })
+            }
             // Another try would not end in another way.
             End::Reported(other) => {
                 *tail.borrow_mut() = Tail::default();

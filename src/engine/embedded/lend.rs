@@ -34,6 +34,8 @@ pub struct Lending {
     pub ca_bundle: Option<PathBuf>,
     /// Names out of [`PROXY_VARIABLES`] with their values.
     pub proxy: Vec<(String, String)>,
+    /// apt, where it is, downloads as root: with a single id there is no other user that it could become.
+    pub apt_as_root: bool,
 }
 
 impl Lending {
@@ -43,11 +45,25 @@ impl Lending {
         let mut out = Vec::new();
         if self.ca_bundle.is_some() {
             out.extend(BUNDLE_VARIABLES.map(|name| (name.to_owned(), BUNDLE.to_owned())));
+        }
+        if self.apt_config().is_some() {
             out.push(("APT_CONFIG".to_owned(), APT_CONFIG.to_owned()));
         }
         out.extend(self.proxy.iter().filter(|(name, _)| PROXY_VARIABLES.contains(&name.as_str())).cloned());
         out.retain(|(name, _)| !is_set(name));
         out
+    }
+
+    /// The text of [`APT_CONFIG`], where there is anything to tell apt.
+    pub fn apt_config(&self) -> Option<String> {
+        let mut text = String::new();
+        if self.ca_bundle.is_some() {
+            text.push_str(&format!("Acquire::https::CaInfo \"{BUNDLE}\";\n"));
+        }
+        if self.apt_as_root {
+            text.push_str("APT::Sandbox::User \"root\";\n");
+        }
+        Some(text).filter(|text| !text.is_empty())
     }
 
     /// Passwords within the proxies' addresses, which no output may show.
@@ -58,11 +74,6 @@ impl Lending {
             user.split_once(':').map(|(_, password)| password)
         })
     }
-}
-
-/// The text of [`APT_CONFIG`].
-pub fn apt_config() -> String {
-    format!("Acquire::https::CaInfo \"{BUNDLE}\";\n")
 }
 
 /// Where a machine keeps its certificates; in tests somewhere else.
@@ -169,6 +180,7 @@ mod tests {
                 ("http_proxy".into(), "http://user:secret@proxy:3128".into()),
                 ("LD_PRELOAD".into(), "evil".into()),
             ],
+            apt_as_root: false,
         };
         let own = [("PIP_CERT".to_owned(), "/mine".to_owned()), ("http_proxy".to_owned(), String::new())];
         let variables = lending.variables(&own);
@@ -176,5 +188,12 @@ mod tests {
         assert!(names.contains(&"SSL_CERT_FILE") && names.contains(&"APT_CONFIG"));
         assert!(!names.contains(&"PIP_CERT") && !names.contains(&"http_proxy") && !names.contains(&"LD_PRELOAD"));
         assert_eq!(lending.secrets().collect::<Vec<_>>(), ["secret"]);
+
+        assert_eq!(Lending::default().apt_config(), None);
+        let single = Lending { apt_as_root: true, ..Lending::default() };
+        assert_eq!(single.variables(&[]), [("APT_CONFIG".to_owned(), APT_CONFIG.to_owned())]);
+        assert_eq!(single.apt_config().unwrap(), "APT::Sandbox::User \"root\";\n");
+        let both = Lending { apt_as_root: true, ..lending };
+        assert_eq!(both.apt_config().unwrap().lines().count(), 2);
     }
 }

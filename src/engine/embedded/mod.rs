@@ -239,6 +239,9 @@ fn caller<'a>(ctl: &Ctl<'a>) -> Caller<'a> {
 
 /// An error of a file operation: the machine's fault when it has no space or no rights, the step's otherwise.
 pub(crate) fn fs_error(message: String, error: io::Error) -> Error {
+    if let Some(explained) = crate::userns::explained(&error, &message) {
+        return explained;
+    }
     let (kind, hint) = match Errno::from_io_error(&error) {
         Some(Errno::NOSPC | Errno::DQUOT) => {
             (crate::error::Kind::Unusable, Some("`kollage store prune` frees space in the store"))

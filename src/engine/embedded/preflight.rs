@@ -10,30 +10,37 @@ use crate::error::{Context as _, Error, Result};
 use crate::event::Cancel;
 use crate::fetch::Remote;
 use crate::image::store::Store;
+use crate::userns;
 
 /// openat2 came with 5.6, volatile overlays with 5.10.
 const OLDEST_KERNEL: (u32, u32) = (5, 10);
+/// Overlays that an ordinary user may mount came with 5.11.
+const OLDEST_KERNEL_FOR_USERS: (u32, u32) = (5, 11);
 
 pub fn check(store: &Store, options: &Options) -> Vec<Error> {
     let mut problems = Vec::new();
     let root = rustix::process::geteuid().is_root();
     if !root {
         problems.push(
-            Error::unusable("the embedded engine has to run as root")
-                .hint("run Kollage with sudo; building as an ordinary user is not part of this version"),
+            Error::unusable("the embedded engine has to run as root, if only of a user namespace")
+                .hint("the program does so, in a user namespace at least; a library's caller has to see to it"),
         );
     }
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    if let Some(version) = kernel_version(&release).filter(|v| *v < OLDEST_KERNEL) {
+    let (oldest, whom) = match userns::current().is_initial() {
+        true => (OLDEST_KERNEL, ""),
+        false => (OLDEST_KERNEL_FOR_USERS, " as an ordinary user"),
+    };
+    if let Some(version) = kernel_version(&release).filter(|v| *v < oldest) {
         problems.push(
-            Error::unusable(format!("Linux {}.{} is too old for the embedded engine", version.0, version.1))
-                .hint(format!("it needs Linux {}.{} or later", OLDEST_KERNEL.0, OLDEST_KERNEL.1)),
+            Error::unusable(format!("Linux {}.{} is too old for the embedded engine{whom}", version.0, version.1))
+                .hint(format!("it needs Linux {}.{} or later", oldest.0, oldest.1)),
         );
     }
     problems.extend(free_space(store.root(), options.min_free));
     // Whoever isn't root cannot mount anything, and need not be told twice.
     if root {
-        problems.extend(overlay(store, options));
+        problems.extend(store.check_filesystem().err().or_else(|| overlay(store, options)));
     }
     problems
 }

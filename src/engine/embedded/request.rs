@@ -90,7 +90,9 @@ pub fn run(
     let Mounts { lower, mut redactor, locks, env: secret_env, forwards, .. } = builder;
 
     let mut variables = [step.env.clone(), step.proxy_env.clone()].concat();
-    let lending = &engine.options.lending;
+    let mut lending = engine.options.lending.clone();
+    // Nobody else is to see the variable.
+    lending.apt_as_root &= root.lower.iter().any(|layer| layer.join("etc/apt").is_dir());
     variables.extend(lending.variables(&variables));
     let ssh = step.mounts.iter().find(|mount| matches!(mount.kind, MountKind::Ssh { .. }));
     if let Some(mount) = ssh.filter(|_| !variables.iter().any(|(name, _)| name == SSH_AUTH_SOCK)) {
@@ -106,7 +108,9 @@ pub fn run(
     if let Some(bundle) = &lending.ca_bundle {
         let source = LentSource::Host(RawPath::from(bundle.as_path()));
         lent.push(LentFile { target: lend::BUNDLE.into(), source });
-        lent.push(text(lend::APT_CONFIG, lend::apt_config().into_bytes()));
+    }
+    if let Some(config) = lending.apt_config() {
+        lent.push(text(lend::APT_CONFIG, config.into_bytes()));
     }
     let root = RootSpec { scaffold: Some(engine.scaffold(&lent)?), ..root };
     let script = step.script.as_ref().map(|content| {

@@ -52,14 +52,14 @@ pub struct Imported {
 }
 
 /// Writes images as `output` says. The formats that hold one image refuse more. Times later than `source_date_epoch`
-/// become it where files are written one by one; layers have that behind them.
+/// become it where files are written one by one; layers have that behind them. Gives what a user could not keep.
 pub fn export(
     store: &Store,
     images: &[ExportImage],
     output: &Output,
     source_date_epoch: Option<i64>,
     cancel: &Cancel,
-) -> Result<()> {
+) -> Result<Option<String>> {
     if images.is_empty() {
         return Err(Error::bad_input("there is no image to write"));
     }
@@ -82,11 +82,12 @@ pub fn export(
     let dest = &std::fs::canonicalize(&output.dest).unwrap_or_else(|_| output.dest.clone());
     // Of the one image where the format has room for one.
     let diff_ids = &images[0].config.rootfs.diff_ids;
+    let whole = |()| None;
     match output.format {
-        Format::OciLayout => oci::write_directory(store, &images, dest, cancel),
-        Format::OciTar => oci::write_tar(store, &images, dest, cancel),
-        Format::Docker => docker::write(store, &images, dest, cancel),
-        Format::Tar => tree::write_tar(store, diff_ids, dest, source_date_epoch, cancel),
+        Format::OciLayout => oci::write_directory(store, &images, dest, cancel).map(whole),
+        Format::OciTar => oci::write_tar(store, &images, dest, cancel).map(whole),
+        Format::Docker => docker::write(store, &images, dest, cancel).map(whole),
+        Format::Tar => tree::write_tar(store, diff_ids, dest, source_date_epoch, cancel).map(whole),
         Format::Local => tree::write_directory(store, diff_ids, dest, source_date_epoch, cancel),
     }
     .map_err(|e| e.context(format!("cannot write {}", dest.display())))

@@ -38,7 +38,7 @@ impl Case {
             .iter()
             .map(|(name, image)| ExportImage { name: name.parse().unwrap(), manifest: image.put(store) })
             .collect();
-        export(store, &images, &output, None, &self.cancel)
+        export(store, &images, &output, None, &self.cancel).map(drop)
     }
 
     fn oci(&self, store: &Store, name: &str, reference: Option<&str>) -> Result<Imported> {

@@ -13,14 +13,15 @@ use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Stat, major, minor};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use tar::EntryType;
 
 use super::stack::{LayerStack, StackDir};
+use super::standin::Seen;
 use super::sys::{self, OsContext, show};
 use super::write::{Entry, TarWriter};
-use super::{Limits, OPAQUE_MARKER, OPAQUE_XATTRS, WHITEOUT_PREFIX, is_private_xattr};
+use super::{Limits, OPAQUE_MARKER, WHITEOUT_PREFIX, opaque_xattr, overlay_prefix};
 use crate::error::{Error, Result};
 use crate::event::Cancel;
 
@@ -132,10 +133,10 @@ impl<W: Write> Walker<'_, W> {
     ) -> Result<()> {
         let child = sys::open_dir_at(dir, name).os(self.emit.root, || cannot_read(path, name))?;
         let place = sys::proc_path(dir.as_fd(), name);
-        let mut xattrs = sys::xattrs(&place).os(self.emit.root, || cannot_read(path, name))?;
-        let opaque = OPAQUE_XATTRS.iter().any(|x| xattrs.get(*x).is_some_and(|v| v == b"y"));
+        let xattrs = sys::xattrs(&place).os(self.emit.root, || cannot_read(path, name))?;
+        let opaque = xattrs.get(opaque_xattr()).is_some_and(|v| v == b"y");
         refuse_redirects(&xattrs, path, name)?;
-        xattrs.retain(|x, _| !is_private_xattr(x));
+        let seen = Seen::of(stat, xattrs);
 
         let (marker, inner) = match below {
             Below::Unknown => (opaque, Below::Unknown),
@@ -147,18 +148,16 @@ impl<W: Write> Walker<'_, W> {
             },
         };
         if opaque && !marker && self.normalise {
-            for xattr in OPAQUE_XATTRS {
-                match rustix::fs::lremovexattr(&place, xattr) {
-                    Ok(()) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM) => {}
-                    Err(e) => return Err(e).os(self.emit.root, || cannot_change(path, name)),
-                }
+            match rustix::fs::lremovexattr(&place, opaque_xattr()) {
+                Ok(()) | Err(Errno::NODATA) => {}
+                Err(e) => return Err(e).os(self.emit.root, || cannot_change(path, name)),
             }
         }
 
         let length = path.len();
         path.extend_from_slice(name);
         path.push(b'/');
-        self.emit.directory(path, stat, &xattrs)?;
+        self.emit.directory(path, stat, &seen)?;
         if marker {
             self.emit.marker(&[path.as_slice(), OPAQUE_MARKER].concat())?;
         }
@@ -188,14 +187,13 @@ impl<W: Write> Walker<'_, W> {
 
 /// With these the directory says where its contents are instead of having them.
 fn refuse_redirects(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>, path: &[u8], name: &[u8]) -> Result<()> {
-    for prefix in ["trusted.overlay.", "user.overlay."] {
-        for kind in ["redirect", "metacopy"] {
-            if xattrs.contains_key(format!("{prefix}{kind}").as_bytes()) {
-                let message = format!("`/{}{}` is not whole in its layer", show(path), show(name));
-                return Err(Error::failed(message)
-                    .cause(format!("it has the attribute {prefix}{kind}"))
-                    .hint("the overlay has to be mounted with redirect_dir=off and metacopy=off"));
-            }
+    for kind in ["redirect", "metacopy"] {
+        let xattr = [overlay_prefix(), kind.as_bytes()].concat();
+        if xattrs.contains_key(&xattr) {
+            let message = format!("`/{}{}` is not whole in its layer", show(path), show(name));
+            return Err(Error::failed(message)
+                .cause(format!("it has the attribute {}", show(&xattr)))
+                .hint("the overlay has to be mounted with redirect_dir=off and metacopy=off"));
         }
     }
     Ok(())
@@ -282,30 +280,24 @@ impl<'a, W: Write> Emitter<'a, W> {
         })
     }
 
-    fn plain<'e>(
-        &self,
-        path: &'e [u8],
-        kind: EntryType,
-        stat: &Stat,
-        xattrs: &'e BTreeMap<Vec<u8>, Vec<u8>>,
-    ) -> Entry<'e> {
+    fn plain<'e>(&self, path: &'e [u8], kind: EntryType, stat: &Stat, seen: &'e Seen) -> Entry<'e> {
         Entry {
             path,
             kind,
             mode: stat.st_mode & 0o7777,
-            uid: stat.st_uid,
-            gid: stat.st_gid,
+            uid: seen.uid,
+            gid: seen.gid,
             mtime: self.clamp(stat.st_mtime),
             size: 0,
             link: b"",
             device: (0, 0),
-            xattrs,
+            xattrs: &seen.xattrs,
         }
     }
 
     /// `path` ends in `/`.
-    pub(super) fn directory(&mut self, path: &[u8], stat: &Stat, xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<()> {
-        let entry = self.plain(path, EntryType::Directory, stat, xattrs);
+    pub(super) fn directory(&mut self, path: &[u8], stat: &Stat, seen: &Seen) -> Result<()> {
+        let entry = self.plain(path, EntryType::Directory, stat, seen);
         self.write(&entry)
     }
 
@@ -313,48 +305,41 @@ impl<'a, W: Write> Emitter<'a, W> {
     pub(super) fn file(&mut self, dir: BorrowedFd<'_>, parent: &[u8], name: &[u8], stat: &Stat) -> Result<bool> {
         super::check(self.cancel)?;
         let path = [parent, name].concat();
-        let none = BTreeMap::new();
+        let place = sys::proc_path(dir, name);
+        let xattrs = sys::xattrs(&place).os(self.root, || cannot_read(parent, name))?;
+        refuse_redirects(&xattrs, parent, name)?;
+        let mut seen = Seen::of(stat, xattrs);
         if stat.st_nlink > 1 {
             if let Some(first) = self.links.get(&(stat.st_dev, stat.st_ino)).cloned() {
-                let entry = Entry { link: &first, ..self.plain(&path, EntryType::Link, stat, &none) };
+                seen.xattrs.clear();
+                let entry = Entry { link: &first, ..self.plain(&path, EntryType::Link, stat, &seen) };
                 self.write(&entry)?;
                 return Ok(false);
             }
             self.links.insert((stat.st_dev, stat.st_ino), path.clone());
         }
-        let place = sys::proc_path(dir, name);
-        let mut xattrs = sys::xattrs(&place).os(self.root, || cannot_read(parent, name))?;
-        refuse_redirects(&xattrs, parent, name)?;
-        xattrs.retain(|x, _| !is_private_xattr(x));
-        let device = (major(stat.st_rdev), minor(stat.st_rdev));
-        match sys::file_type(stat) {
-            FileType::RegularFile => self.regular(dir, &path, name, stat, &xattrs)?,
+        let device = seen.device;
+        match seen.kind {
+            FileType::RegularFile => self.regular(dir, &path, name, stat, &seen)?,
             FileType::Symlink => {
                 let target =
                     rustix::fs::readlinkat(dir, name, Vec::new()).os(self.root, || cannot_read(parent, name))?;
-                let entry = Entry { link: target.as_bytes(), ..self.plain(&path, EntryType::Symlink, stat, &xattrs) };
+                let entry = Entry { link: target.as_bytes(), ..self.plain(&path, EntryType::Symlink, stat, &seen) };
                 self.write(&entry)?;
             }
-            FileType::Fifo => self.write(&self.plain(&path, EntryType::Fifo, stat, &xattrs))?,
+            FileType::Fifo => self.write(&self.plain(&path, EntryType::Fifo, stat, &seen))?,
             FileType::CharacterDevice => {
-                self.write(&Entry { device, ..self.plain(&path, EntryType::Char, stat, &xattrs) })?;
+                self.write(&Entry { device, ..self.plain(&path, EntryType::Char, stat, &seen) })?;
             }
             FileType::BlockDevice => {
-                self.write(&Entry { device, ..self.plain(&path, EntryType::Block, stat, &xattrs) })?;
+                self.write(&Entry { device, ..self.plain(&path, EntryType::Block, stat, &seen) })?;
             }
             _ => return Err(Error::failed(cannot_read(parent, name)).cause("it is of a type that tar does not know")),
         }
         Ok(true)
     }
 
-    fn regular(
-        &mut self,
-        dir: BorrowedFd<'_>,
-        path: &[u8],
-        name: &[u8],
-        stat: &Stat,
-        xattrs: &BTreeMap<Vec<u8>, Vec<u8>>,
-    ) -> Result<()> {
+    fn regular(&mut self, dir: BorrowedFd<'_>, path: &[u8], name: &[u8], stat: &Stat, seen: &Seen) -> Result<()> {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         self.total = self.total.saturating_add(size);
         for (size, limit, what) in [
@@ -371,7 +356,7 @@ impl<'a, W: Write> Emitter<'a, W> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(dir, name, flags, Mode::empty())
             .os(self.root, || format!("cannot read `/{}`", show(path)))?;
-        let entry = Entry { size, ..self.plain(path, EntryType::Regular, stat, xattrs) };
+        let entry = Entry { size, ..self.plain(path, EntryType::Regular, stat, seen) };
         self.write(&entry)?;
         let allocated = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
         if allocated < size {

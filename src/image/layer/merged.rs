@@ -6,10 +6,11 @@ use std::path::Path;
 
 use rustix::fs::FileType;
 
+use super::Limits;
 use super::diff::Emitter;
 use super::stack::{LayerStack, StackDir};
+use super::standin::Seen;
 use super::sys::{self, OsContext, show};
-use super::{Limits, is_private_xattr};
 use crate::error::{Error, Result};
 use crate::event::Cancel;
 
@@ -35,13 +36,12 @@ fn directory<W: Write>(emit: &mut Emitter<'_, W>, dir: &StackDir, path: &mut Vec
         match sys::file_type(&found.stat) {
             FileType::Socket => {}
             FileType::Directory => {
-                let mut xattrs = sys::xattrs(&found.path)
+                let xattrs = sys::xattrs(&found.path)
                     .os(&found.path, || format!("cannot read `/{}{}`", show(path), show(&name)))?;
-                xattrs.retain(|x, _| !is_private_xattr(x));
                 let length = path.len();
                 path.extend_from_slice(&name);
                 path.push(b'/');
-                emit.directory(path, &found.stat, &xattrs)?;
+                emit.directory(path, &found.stat, &Seen::of(&found.stat, xattrs))?;
                 if let Some(child) = dir.open(&name)? {
                     directory(emit, &child, path, depth + 1)?;
                 }

@@ -1,12 +1,13 @@
 //! Layers: what an overlay's upper directory says as a tar, and a tar as an overlay's lower directory.
 //!
-//! In a directory a deletion is a character device 0:0 and a replaced directory carries `trusted.overlay.opaque`
-//! (overlayfs); in a tar they are the entries `.wh.NAME` and `.wh..wh..opq` (OCI image spec, layer.md).
+//! In a directory a deletion is a character device 0:0 and a replaced directory carries `trusted.overlay.opaque`, or
+//! `user.overlay.opaque` where a user wrote it (overlayfs); in a tar they are the entries `.wh.NAME` and `.wh..wh..opq` (OCI image spec, layer.md).
 //!
 //! - [`stack`]: the merged view of a list of lower directories, without mounting anything
 //! - [`diff`]: an upper directory to a deterministic tar; [`write`]: the tar format going out
 //! - [`unpack`]: a tar to a lower directory; [`read`]: the tar format coming in, [`decompress`] before it
 //! - [`merged`]: a whole stack as one tar
+//! - [`standin`]: what an ordinary user cannot make on a disk, kept otherwise
 //! - [`compress`]: gzip and zstd in parallel, the same bytes whatever the number of threads
 
 use crate::event::Cancel;
@@ -18,6 +19,7 @@ pub mod hash;
 pub mod merged;
 pub mod read;
 pub mod stack;
+pub(crate) mod standin;
 pub(crate) mod sys;
 #[cfg(test)]
 mod tests;
@@ -31,12 +33,21 @@ pub const OPAQUE_MARKER: &[u8] = b".wh..wh..opq";
 /// Other names of this kind belong to AUFS's own records and mean nothing elsewhere.
 pub const AUFS_PREFIX: &[u8] = b".wh..wh.";
 
-/// Marks of an opaque directory, as root and as a user write it.
-pub(crate) const OPAQUE_XATTRS: [&[u8]; 2] = [b"trusted.overlay.opaque", b"user.overlay.opaque"];
+/// What the names of overlayfs's own records begin with: those of root's overlays, and those of a user's. The others
+/// are attributes as any of the image's own.
+pub(crate) fn overlay_prefix() -> &'static [u8] {
+    if crate::userns::current().is_initial() { b"trusted.overlay." } else { b"user.overlay." }
+}
 
-/// Attributes that belong to the machine and not to the files: overlayfs's own records, SELinux labels.
+/// Mark of an opaque directory.
+pub(crate) fn opaque_xattr() -> &'static [u8] {
+    if crate::userns::current().is_initial() { b"trusted.overlay.opaque" } else { b"user.overlay.opaque" }
+}
+
+/// Attributes that belong to the machine and not to the files: overlayfs's records, stand-ins, SELinux labels.
 pub(crate) fn is_private_xattr(name: &[u8]) -> bool {
-    name.starts_with(b"trusted.overlay.") || name.starts_with(b"user.overlay.") || name == b"security.selinux"
+    let of_ours: [&[u8]; 3] = [b"trusted.overlay.", b"user.overlay.", b"user.kollage."];
+    of_ours.iter().any(|prefix| name.starts_with(prefix)) || name == b"security.selinux"
 }
 
 /// For threads that walk trees: directories are walked one within the other, as deep as [`Limits::max_depth`].

@@ -26,6 +26,9 @@ impl<T, E: Into<io::Error>> OsContext<T> for std::result::Result<T, E> {
 }
 
 pub(crate) fn os_error(error: io::Error, path: &Path, message: String) -> Error {
+    if let Some(explained) = crate::userns::explained(&error, &message) {
+        return explained;
+    }
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     match errno {
         Some(Errno::NOSPC | Errno::DQUOT) => {
@@ -117,9 +120,12 @@ pub(crate) fn is_whiteout(stat: &Stat) -> bool {
 /// A path by which the xattr calls, which know no directory descriptor, reach a name in a directory. The last
 /// component is looked up in the open directory itself, however long the directory's own path is.
 pub(crate) fn proc_path(parent: BorrowedFd<'_>, name: &[u8]) -> PathBuf {
-    let mut path = PathBuf::from(format!("/proc/self/fd/{}", parent.as_raw_fd()));
-    path.push(os(name));
-    path
+    fd_path(parent).join(os(name))
+}
+
+/// A path by which the calls that take no descriptor reach what is open.
+pub(crate) fn fd_path(fd: BorrowedFd<'_>) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
 }
 
 /// All attributes, also overlayfs's own. A file system without attributes has none.
@@ -175,16 +181,11 @@ pub(crate) fn set_xattr(path: &Path, name: &[u8], value: &[u8]) -> Result<(), Er
 }
 
 pub(crate) fn mark_opaque(path: &Path) -> Result<(), Errno> {
-    set_xattr(path, super::OPAQUE_XATTRS[0], b"y")
+    set_xattr(path, super::opaque_xattr(), b"y")
 }
 
 pub(crate) fn is_opaque(path: &Path) -> Result<bool, Errno> {
-    for name in super::OPAQUE_XATTRS {
-        if xattr(path, name)?.is_some_and(|v| v == b"y") {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    Ok(xattr(path, super::opaque_xattr())?.is_some_and(|v| v == b"y"))
 }
 
 /// Sets the modification time alone.

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Gid, Mode, RenameFlags, Uid};
+use rustix::fs::{AtFlags, CWD, Mode, RenameFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,7 @@ use crate::image::layer::decompress::{self, Compression};
 use crate::image::layer::diff::{Diff, write_layer};
 use crate::image::layer::hash::HashWriter;
 use crate::image::layer::stack::LayerStack;
+use crate::image::layer::standin;
 use crate::image::layer::sys::{self, OsContext};
 use crate::image::layer::unpack::{Unpacked, unpack_layer};
 use crate::image::manifest::Descriptor;
@@ -427,16 +428,16 @@ impl Store {
 /// the layers below have it: overlayfs shows that of the topmost one.
 fn set_root(fs: &Path, below: &LayerStack) -> Result<()> {
     let cannot = || format!("cannot change {}", fs.display());
-    let (mode, uid, gid, mtime) = match below.root() {
+    let (mode, (uid, gid), mtime) = match below.root() {
         Some(root) => {
-            let stat = root.metadata()?.stat;
-            (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid, stat.st_mtime)
+            let found = root.metadata()?;
+            let owner = standin::owner_of(&found.path, &found.stat).os(&found.path, cannot)?;
+            (found.stat.st_mode & 0o7777, owner, found.stat.st_mtime)
         }
-        None => (0o755, 0, 0, 0),
+        None => (0o755, (0, 0), 0),
     };
     if rustix::process::geteuid().is_root() {
-        let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
-        rustix::fs::chownat(CWD, fs, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW).os(fs, cannot)?;
+        standin::chown_path(fs, uid, gid).os(fs, cannot)?;
     }
     rustix::fs::chmodat(CWD, fs, Mode::from_raw_mode(mode), AtFlags::empty()).os(fs, cannot)?;
     rustix::fs::utimensat(CWD, fs, &sys::modified(mtime, 0), AtFlags::SYMLINK_NOFOLLOW).os(fs, cannot)

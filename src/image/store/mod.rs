@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! version                     format of the store, "1"
+//! owner                       who writes to it: root, or a user with their ids
 //! lock                        shared while in use, exclusive while pruning
 //! blobs/sha256/<hex>          configs, manifests, compressed layers
 //! layers/<diff id hex>/fs     the layer as overlayfs wants it (whiteouts are 0:0 devices, opaque directories marked)
@@ -28,19 +29,22 @@
 //! byte, so its blob stays in the store as long as the layer does.
 
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::image::digest::Digest;
 use crate::image::layer::Limits;
+use crate::image::layer::standin;
 use crate::image::layer::sys::{self, OsContext};
+use crate::userns::{self, Identity};
 
 mod blobs;
 mod layers;
@@ -65,6 +69,7 @@ pub use verify::{Damage, Finding};
 
 /// The only format so far.
 const VERSION: &str = "1";
+const OWNER: &str = "owner";
 /// How long `open` waits for a prune to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 const DIRECTORIES: [&str; 12] = [
@@ -168,12 +173,13 @@ impl Store {
         &self.inner.root
     }
 
-    /// Whether the file system can hold layers: devices, and attributes that only root can set. A problem that every
-    /// build would run into sooner or later.
+    /// Whether the file system can hold layers: deletions, owners, and the attributes that overlayfs and a user's
+    /// stand-ins need. A problem that every build would run into sooner or later.
     pub fn check_filesystem(&self) -> Result<()> {
         let work = self.work_dir()?;
         let cannot = || format!("the file system of the store {} cannot hold layers", self.root().display());
         sys::mark_opaque(work.path()).os(work.path(), cannot)?;
+        let here = userns::current();
         let device = work.path().join("device");
         match rustix::fs::mknodat(CWD, &device, FileType::CharacterDevice, Mode::empty(), 0) {
             Ok(()) => {}
@@ -181,8 +187,12 @@ impl Store {
         }
         let file = work.path().join("file");
         std::fs::write(&file, "").os(&file, cannot)?;
-        rustix::fs::chownat(CWD, &file, Some(rustix::fs::Uid::from_raw(1)), None, AtFlags::SYMLINK_NOFOLLOW)
-            .os(&file, cannot)
+        if here.has_uid(1) && here.has_gid(1) {
+            standin::chown_path(&file, 1, 1).os(&file, cannot)?;
+        }
+        // What a user cannot make is kept in attributes of this kind.
+        let attribute = if here.is_initial() { Ok(()) } else { sys::set_xattr(&file, b"user.kollage.probe", b"1") };
+        attribute.os(&file, cannot)
     }
 
     /// Layers that come from elsewhere may have no more than this in their files.
@@ -270,11 +280,12 @@ fn create(root: &Path) -> Result<()> {
     std::fs::create_dir_all(root).bad_store(root)?;
     let version = root.join("version");
     if version.exists() {
-        return check_version(root);
+        check_version(root)?;
+        return check_owner(root);
     }
     for entry in std::fs::read_dir(root).bad_store(root)? {
         let name = entry.bad_store(root)?.file_name();
-        let ours = name == "lost+found" || name.to_string_lossy().starts_with(".version-");
+        let ours = name == "lost+found" || name == OWNER || name.to_string_lossy().starts_with(".version-");
         // Another process may be creating the store right now; it writes `version` first.
         if !ours && !version.exists() {
             return Err(Error::unusable(cannot_use(root))
@@ -282,17 +293,63 @@ fn create(root: &Path) -> Result<()> {
                 .hint("choose another place with --store DIR"));
         }
     }
+    // Layers have programs in them that make whoever executes them their owner: nobody else has any business here.
+    // Where the directory is somebody else's, it is theirs to decide.
+    let _ = std::fs::set_permissions(root, std::fs::Permissions::from_mode(0o700));
+    let owner = serde_json::to_string(&userns::current().identity()).unwrap_or_default();
+    create_file(root, OWNER, &owner)?;
+    create_file(root, "version", VERSION)?;
+    check_version(root)?;
+    check_owner(root)
+}
+
+/// Whole or not at all; somebody else may be faster.
+fn create_file(root: &Path, name: &str, text: &str) -> Result<()> {
     let beside = root.join(format!(".version-{}-{}", std::process::id(), tmp::unique()));
-    std::fs::write(&beside, format!("{VERSION}\n")).bad_store(root)?;
-    let renamed = rustix::fs::renameat_with(CWD, &beside, CWD, &version, rustix::fs::RenameFlags::NOREPLACE);
-    match renamed {
+    std::fs::write(&beside, format!("{text}\n")).bad_store(root)?;
+    match rustix::fs::renameat_with(CWD, &beside, CWD, root.join(name), rustix::fs::RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
         Err(Errno::EXIST) => {
             let _ = std::fs::remove_file(&beside);
-            check_version(root)
+            Ok(())
         }
         Err(e) => Err(e).bad_store(root),
     }
+}
+
+/// Files that somebody else wrote have other owners, other marks, and rights that nobody here has.
+fn check_owner(root: &Path) -> Result<()> {
+    let written = match std::fs::read(root.join(OWNER)) {
+        Ok(text) => serde_json::from_slice::<Identity>(&text).ok(),
+        // Older than the file: there was only root.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Some(Identity::Root),
+        Err(e) => return Err(e).bad_store(root),
+    };
+    let here = userns::current().identity();
+    let Some(written) = written else {
+        return Err(Error::unusable(cannot_use(root)).cause(format!("its file `{OWNER}` makes no sense")));
+    };
+    if !here.reads(&written) {
+        let hint = match (&here, &written) {
+            (_, Identity::Root) => "run Kollage with sudo, or choose another place with --store DIR".to_owned(),
+            (Identity::Root, _) => "run Kollage as that user, or choose another place with --store DIR".to_owned(),
+            // The same user, with other ids than before.
+            _ => format!(
+                "remove it and build again (`chmod -R u+rwX {0}; rm -rf {0}`, as root where it had a range), or choose \
+                 another place with --store DIR",
+                root.display()
+            ),
+        };
+        let cause = format!("it belongs to {written}, and this is {here}");
+        return Err(Error::unusable(cannot_use(root)).cause(cause).hint(hint));
+    }
+    if here != written {
+        // The range has grown.
+        let text = serde_json::to_vec(&here).unwrap_or_default();
+        let beside = root.join(format!(".version-{}-{}", std::process::id(), tmp::unique()));
+        std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, root.join(OWNER))).bad_store(root)?;
+    }
+    Ok(())
 }
 
 fn check_version(root: &Path) -> Result<()> {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::AtFlags;
 use serde_json::{Value, json};
 
 use super::*;

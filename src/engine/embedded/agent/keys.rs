@@ -46,7 +46,7 @@ impl KeyAgent {
         let thread = std::thread::Builder::new()
             .name("ssh-agent".into())
             .spawn(move || {
-                let request = Request::Tool(ToolSpec { argv, env });
+                let request = Request::Tool(ToolSpec { argv, env, seen_at: None });
                 // It says where its socket is, which is known.
                 sandbox::call(&helper, &request, Streams::Capture(&mut |_, _| {}), &watched)
             })

@@ -214,7 +214,8 @@ fn put_entries(
         if kind_of(&stat) == FileType::Directory && *on_the_way {
             writer.pass(&opened, &stat, &real)?;
         } else if kind_of(&stat) == FileType::Directory {
-            writer.directory(Some(&opened), &real, &Meta { owner: writer.owner_of(&stat), ..Meta::of(&stat) })?;
+            let owner = writer.owner_of(&opened, &stat).map_err(what)?;
+            writer.directory(Some(&opened), &real, &Meta { owner, ..Meta::of(&stat) })?;
         } else {
             // A selection may name a file without the directory above it.
             if let Some(parent) = real.parent().filter(|p| *p != target)

@@ -13,6 +13,8 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 
+use crate::image::layer::standin;
+
 /// As many links as the kernel follows in one path... and Docker, which counts for itself, some more.
 const MAX_LINKS: usize = 255;
 
@@ -231,8 +233,7 @@ pub fn times_of(stat: &Stat) -> Timestamps {
 
 /// Works on descriptors that were opened with `O_PATH`, which `fchown` refuses.
 pub fn chown(fd: BorrowedFd<'_>, owner: Owner) -> io::Result<()> {
-    let (uid, gid) = (rustix::fs::Uid::from_raw(owner.uid), rustix::fs::Gid::from_raw(owner.gid));
-    Ok(rustix::fs::chownat(fd, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?)
+    standin::chown_fd(fd, owner.uid, owner.gid)
 }
 
 /// Works on descriptors that were opened with `O_PATH`, too, and without /proc.

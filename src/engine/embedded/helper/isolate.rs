@@ -4,14 +4,20 @@
 //! own. The helper has one thread and never asks for that.
 #![allow(unsafe_code)]
 
+use std::ffi::OsString;
 use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-use rustix::mount::{MountFlags, MountPropagationFlags, mount_bind, mount_change, mount_remount};
+use rustix::fs::StatVfsMountFlags;
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change, mount_remount};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::process::Signal;
 use rustix::thread::UnshareFlags;
 
+use super::COMMAND;
 use crate::error::{Context as _, Error, Result};
+use crate::userns;
 
 /// Dies with the thread that started us. Threads that start helpers wait for them, so that is the process.
 pub fn die_with_parent() -> Result<()> {
@@ -31,13 +37,59 @@ pub fn enter(others: UnshareFlags) -> Result<()> {
         .unusable(|| "cannot make the helper's mounts private".into())
 }
 
+/// The next child is the first process of a pid namespace of its own.
+pub fn new_processes() -> Result<()> {
+    // SAFETY: see the head of this module.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWPID) }
+        .unusable(|| "cannot make a pid namespace for a step".into())
+}
+
 /// Makes a bind mount of `source` at `target`, which carries `flags` of its own.
-pub fn bind(source: &std::path::Path, target: &std::path::Path, flags: MountFlags) -> io::Result<()> {
+pub fn bind(source: &Path, target: &Path, flags: MountFlags) -> io::Result<()> {
     mount_bind(source, target)?;
-    if !flags.is_empty() {
-        mount_remount(target, MountFlags::BIND | flags, "")?;
+    if flags.is_empty() { Ok(()) } else { restrict(target, flags) }
+}
+
+/// Gives a bind mount flags of its own. In a user namespace, those that its file system has elsewhere stay.
+pub fn restrict(target: &Path, flags: MountFlags) -> io::Result<()> {
+    let mut flags = MountFlags::BIND | flags;
+    if !userns::current().is_initial() {
+        let has = rustix::fs::statvfs(target)?.f_flag;
+        for (of_file_system, flag) in [
+            (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
+            (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+            (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+            (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        ] {
+            flags.set(flag, flags.contains(flag) || has.contains(of_file_system));
+        }
     }
-    Ok(())
+    Ok(mount_remount(target, flags, "")?)
+}
+
+/// The role of [`mount_foreign_sysfs`]'s child.
+pub const SYSFS: &str = "sysfs";
+
+/// Mounts a sysfs that shows no network interfaces. Only whose network namespace it is may mount one; so a child
+/// with a network of its own does it, in this mount namespace, where it stays.
+pub fn mount_foreign_sysfs(target: &Path, flags: MountFlags) -> io::Result<()> {
+    let mut command = Command::new("/proc/self/exe");
+    command.args([COMMAND, SYSFS]).arg(target).arg(flags.bits().to_string()).env_clear().stdin(Stdio::null());
+    match command.stdout(Stdio::null()).status()?.code() {
+        Some(0) => Ok(()),
+        Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+        None => Err(io::Error::other("the process that mounts it was killed")),
+    }
+}
+
+/// What the child does; the number of the error, or 0.
+pub fn sysfs_child(mut args: impl Iterator<Item = OsString>) -> u8 {
+    let flags = |text: OsString| text.to_str()?.parse().ok().map(MountFlags::from_bits_retain);
+    let (Some(target), Some(flags)) = (args.next(), args.next().and_then(flags)) else { return 2 };
+    // SAFETY: see the head of this module.
+    let entered = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
+    let mounted = entered.and_then(|()| mount("sysfs", &target, "sysfs", flags, None));
+    mounted.map_or_else(|e| u8::try_from(e.raw_os_error()).unwrap_or(u8::MAX), |()| 0)
 }
 
 /// Brings up the loopback of a new network namespace: programs in a step may talk to themselves.

@@ -56,6 +56,9 @@ pub fn main_if_called(args: impl IntoIterator<Item = OsString>) -> Option<ExitCo
     if syscall::close_inherited().is_err() {
         return Some(ExitCode::FAILURE);
     }
+    if role.as_deref().is_some_and(|r| r == isolate::SYSFS) {
+        return Some(ExitCode::from(isolate::sysfs_child(args)));
+    }
     let wire = match Wire::from_stdin() {
         Ok(wire) => wire,
         // Somebody typed it in.

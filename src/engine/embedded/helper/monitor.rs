@@ -20,7 +20,7 @@ use crate::error::{Context as _, Error, Result};
 
 pub fn run(main: &Wire, spec: RunSpec, stdin: Option<OwnedFd>) -> Result<Report> {
     let network = if spec.no_network { UnshareFlags::NEWNET } else { UnshareFlags::empty() };
-    let own = UnshareFlags::NEWPID | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWCGROUP;
+    let own = UnshareFlags::NEWIPC | UnshareFlags::NEWUTS | UnshareFlags::NEWCGROUP;
     isolate::enter(own | network)?;
     if spec.no_network {
         isolate::loopback_up().unusable(|| "cannot bring up the loopback of a step without network".into())?;
@@ -34,6 +34,8 @@ pub fn run(main: &Wire, spec: RunSpec, stdin: Option<OwnedFd>) -> Result<Report>
     let program = read_only_self(&place)?;
     let prepared = mounts::prepare(&place, &spec)?;
     let root = RawPath(place.root());
+    // Not before: the first child from here on is process 1, and what comes before it may have children.
+    isolate::new_processes()?;
     let report = supervise(main, &program, &Inner::Step { process: spec.process, root }, stdin)?;
     if report == Report::Exited(0) {
         prepared.clean();
@@ -44,6 +46,10 @@ pub fn run(main: &Wire, spec: RunSpec, stdin: Option<OwnedFd>) -> Result<Report>
 /// The same for a program of the host: it keeps the root, and gets a /proc that shows its own processes.
 pub fn run_tool(main: &Wire, spec: ToolSpec) -> Result<Report> {
     isolate::enter(UnshareFlags::NEWPID | UnshareFlags::NEWIPC)?;
+    if let Some((directory, place)) = &spec.seen_at {
+        isolate::bind(directory, place, MountFlags::empty())
+            .unusable(|| format!("cannot mount `{}` at `{}`", directory.display(), place.display()))?;
+    }
     supervise(main, Path::new("/proc/self/exe"), &Inner::Tool(spec), None)
 }
 

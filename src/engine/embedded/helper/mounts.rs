@@ -18,7 +18,11 @@ use super::spec::{LentFile, LentSource, MountSpec, MountSpecKind, RunSpec};
 use super::{copy, isolate, overlay::mount_tree};
 use crate::engine::embedded::fs_error;
 use crate::error::{Context as _, Error, Result};
+use crate::image::layer::standin;
+use crate::userns;
 
+/// The group that terminals belong to, in every distribution.
+const TTY: u32 = 5;
 const SYSTEM: [&str; 3] = ["proc", "sys", "dev"];
 const NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 const LINKS: [(&str, &str); 6] = [
@@ -35,7 +39,9 @@ const SHM_SIZE: u64 = 64 << 20;
 
 /// The mounted root of a step, and what has to be taken away from it afterwards.
 pub struct Prepared {
-    pub root: Root,
+    root: Root,
+    /// Where it is mounted.
+    path: PathBuf,
     made: Vec<Made>,
     /// Real paths, in the order of mounting.
     mounted: Vec<PathBuf>,
@@ -75,7 +81,7 @@ pub fn prepare(place: &Place, spec: &RunSpec) -> Result<Prepared> {
     // Outer directories first, so that nothing is hidden by what comes after it.
     sources.sort_by_key(|s| s.target.components().count());
     let root = overlay::mount_root(place, &spec.root, &points)?;
-    let mut prepared = Prepared { root, made: Vec::new(), mounted: Vec::new() };
+    let mut prepared = Prepared { root, path: place.root(), made: Vec::new(), mounted: Vec::new() };
     prepared.system_mounts(spec)?;
     for source in &sources {
         prepared.mount(source)?;
@@ -120,8 +126,14 @@ impl Prepared {
         self.mounted.push("proc".into());
         let sys = self.root.open_at(Path::new("sys"), OFlags::PATH).map_err(|e| cannot_mount("sys", e))?;
         let writable = if spec.process.insecure { MountFlags::empty() } else { MountFlags::RDONLY };
-        mount("sysfs", proc_path(sys.as_fd()), "sysfs", strict | writable, None)
-            .map_err(|e| cannot_mount("sys", e.into()))?;
+        if userns::current().is_initial() || spec.no_network {
+            mount("sysfs", proc_path(sys.as_fd()), "sysfs", strict | writable, None)
+                .map_err(|e| cannot_mount("sys", e.into()))?;
+        } else {
+            // The host's network is not this user's, and sysfs would show it.
+            isolate::mount_foreign_sysfs(&self.path.join("sys"), strict | writable)
+                .map_err(|e| cannot_mount("sys", e))?;
+        }
         self.mounted.push("sys".into());
         self.devices(spec).map_err(|e| cannot_mount("dev", e))?;
         self.mounted.push("dev".into());
@@ -153,7 +165,11 @@ impl Prepared {
             std::fs::create_dir(dev.join(name))?;
         }
         let devpts = MountFlags::NOSUID | MountFlags::NOEXEC;
-        mount("devpts", dev.join("pts"), "devpts", devpts, c"newinstance,ptmxmode=0666,mode=0620,gid=5")?;
+        let options = match userns::current().has_gid(TTY) {
+            true => c"newinstance,ptmxmode=0666,mode=0620,gid=5",
+            false => c"newinstance,ptmxmode=0666,mode=0620",
+        };
+        mount("devpts", dev.join("pts"), "devpts", devpts, options)?;
         let shm = format!("mode=1777,size={}", spec.shm_size.unwrap_or(SHM_SIZE));
         mount("shm", dev.join("shm"), "tmpfs", strict, std::ffi::CString::new(shm)?.as_c_str())?;
         mount("mqueue", dev.join("mqueue"), "mqueue", strict, None)?;
@@ -227,8 +243,7 @@ impl Prepared {
 fn mount_bind_at(source: &Path, target: &Path, flags: MountFlags, root: &Root, real: &Path) -> io::Result<()> {
     isolate::bind(source, target, MountFlags::empty())?;
     let mounted = root.open_at(real, OFlags::PATH | OFlags::NOFOLLOW)?;
-    rustix::mount::mount_remount(proc_path(mounted.as_fd()), MountFlags::BIND | flags, "")?;
-    Ok(())
+    isolate::restrict(&proc_path(mounted.as_fd()), flags)
 }
 
 /// Where the thing to be mounted is, and whether it is a directory.
@@ -277,7 +292,7 @@ fn find(place: &Place, spec: &RunSpec, number: usize, wanted: &MountSpec, secret
             Ok(bind(file, false, MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC))
         }
         MountSpecKind::Agent { socket, mode, uid, gid } => {
-            std::os::unix::fs::chown(&**socket, Some(*uid), Some(*gid))
+            standin::chown_path(socket, *uid, *gid)
                 .and_then(|()| std::fs::set_permissions(&**socket, std::fs::Permissions::from_mode(*mode)))
                 .unusable(|| "cannot hand an ssh-agent to the step".into())?;
             Ok(bind(socket.0.clone(), false, MountFlags::NOSUID | MountFlags::NOEXEC))
@@ -312,7 +327,7 @@ fn cache(
         let source = mount_tree(place, &name, lower, false)?;
         copy::fill(&source, &place.in_memory(name), path, &fresh)?;
     }
-    std::os::unix::fs::chown(&fresh, Some(owner.uid), Some(owner.gid)).map_err(failed)?;
+    standin::chown_path(&fresh, owner.uid, owner.gid).map_err(failed)?;
     std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
     match std::fs::rename(&fresh, &data) {
         Ok(()) => {}
@@ -349,7 +364,7 @@ impl Secrets {
         let write = || -> io::Result<()> {
             let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
             io::Write::write_all(&mut file, value)?;
-            std::os::unix::fs::fchown(&file, Some(owner.uid), Some(owner.gid))?;
+            standin::chown_fd(file.as_fd(), owner.uid, owner.gid)?;
             file.set_permissions(std::fs::Permissions::from_mode(mode))
         };
         write().unusable(|| "cannot put a secret into memory".into())?;

@@ -16,6 +16,8 @@ use rustix::mount::{MountFlags, mount};
 use super::inroot::{Owner, Root, chown, set_times, times_of};
 use super::spec::{RawPath, RootSpec};
 use crate::error::{Context as _, Error, Result};
+use crate::image::layer::standin;
+use crate::userns;
 
 /// overlayfs takes no more lower directories than this.
 const MAX_LOWER: usize = 500;
@@ -86,7 +88,8 @@ pub fn mount_root(place: &Place, spec: &RootSpec, points: &[Point]) -> Result<Ro
         if let Some(top) = spec.lower.last() {
             let from = rustix::fs::stat(&**top)?;
             let upper = rustix::fs::open(&upper, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
-            chown(upper.as_fd(), Owner { uid: from.st_uid, gid: from.st_gid })?;
+            let (uid, gid) = standin::owner_of(top, &from)?;
+            chown(upper.as_fd(), Owner { uid, gid })?;
             rustix::fs::fchmod(&upper, Mode::from_raw_mode(from.st_mode & 0o7777))?;
             set_times(upper.as_fd(), &times_of(&from))?;
         }
@@ -138,7 +141,9 @@ fn mount_at(place: &Place, name: &str, lower: &[RawPath], upper: Option<&Path>, 
             names.push(link(path, format!("{links}/{i}"))?);
         }
         names.reverse();
-        let options = format!("lowerdir={}", names.join(":"));
+        // A user's overlay keeps its records in attributes that a user may set.
+        let userxattr = if userns::current().is_initial() { "" } else { "userxattr," };
+        let options = format!("{userxattr}lowerdir={}", names.join(":"));
         let Some(upper) = upper else {
             return Ok(vec![format!("{options},{FEATURES}"), options]);
         };

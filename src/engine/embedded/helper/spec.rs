@@ -301,6 +301,8 @@ pub struct ToolSpec {
     /// The program as an absolute path, and its arguments.
     pub argv: Vec<String>,
     pub env: Vec<(String, Bytes)>,
+    /// A directory and where the program sees it, too.
+    pub seen_at: Option<(RawPath, RawPath)>,
 }
 
 /// What the innermost helper becomes.

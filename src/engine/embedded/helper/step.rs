@@ -21,6 +21,7 @@ use super::users::{Accounts, Identity};
 use super::wire::Wire;
 use super::{caps, isolate, limits, seccomp, syscall};
 use crate::error::{Context as _, Error, Result};
+use crate::userns;
 
 /// Says more about the host than a step should know, or lets it do more; Docker hides these too.
 const MASKED: [&str; 12] = [
@@ -80,6 +81,7 @@ fn become_step(spec: &ProcessSpec, root: &Path, stdin: Option<OwnedFd>) -> Resul
 
     let image = Root::open(Path::new("/")).unusable(|| "cannot open the root directory".into())?;
     let identity = Accounts::of(&image).identity(&spec.user)?;
+    possible(&identity, &spec.user)?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     rustix::process::chdir(spec.cwd.as_str())
         .map_err(|e| Error::failed(format!("cannot change to the working directory `{}`", spec.cwd)).cause(e))?;
@@ -137,10 +139,25 @@ fn standard_streams(stdin: Option<OwnedFd>, identity: &Identity) -> io::Result<(
         let file = File::from(stream.as_fd().try_clone_to_owned()?);
         let meta = file.metadata()?;
         if meta.file_type().is_fifo() && meta.uid() != identity.uid {
-            std::os::unix::fs::fchown(&file, Some(identity.uid), None)?;
+            let given = std::os::unix::fs::fchown(&file, Some(identity.uid), None);
+            // A pipe that somebody else made stays theirs where this is not the root of all.
+            given.or_else(|e| if userns::current().is_initial() { Err(e) } else { Ok(()) })?;
         }
     }
     Ok(())
+}
+
+/// Whether a process can be that user at all.
+fn possible(identity: &Identity, user: &str) -> Result<()> {
+    let here = userns::current();
+    let groups = if here.is_single() { &identity.groups[..0] } else { &identity.groups };
+    let ids = std::iter::once(identity.gid).chain(groups.iter().copied());
+    match ids.filter_map(|gid| here.refusal(identity.uid, gid)).next() {
+        None => Ok(()),
+        Some(unmapped) => Err(Error::unusable(format!("nothing can be run here as user `{user}`"))
+            .cause(unmapped)
+            .hint(unmapped.hint())),
+    }
 }
 
 /// The caller's would be inherited, and with it whatever keys it has. A kernel without keys, or a container around us
@@ -157,7 +174,10 @@ fn become_user(identity: &Identity, capabilities: CapabilitySet) -> io::Result<(
     caps::limit(capabilities)?;
     let groups: Vec<Gid> = identity.groups.iter().map(|g| Gid::from_raw(*g)).collect();
     let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
-    rustix::thread::set_thread_groups(&groups)?;
+    // Whoever has a single id may not change them.
+    if !userns::current().is_single() {
+        rustix::thread::set_thread_groups(&groups)?;
+    }
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;
     rustix::thread::set_thread_res_uid(uid, uid, uid)?;
     caps::settle(capabilities, identity.uid == 0)

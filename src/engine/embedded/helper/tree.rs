@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Stat, Timestamps, XattrFlags};
@@ -15,6 +16,7 @@ use super::inroot::{Made, Owner, Root, chown, kind_of, proc_path, set_times, tim
 use super::mode::ModeChange;
 use crate::engine::embedded::fs_error;
 use crate::error::{Error, Result};
+use crate::image::layer::standin;
 
 /// Owners and modes that an instruction gives, and what has been written so far.
 pub struct Writer<'a> {
@@ -75,11 +77,12 @@ impl<'a> Writer<'a> {
             }
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(source, "", Vec::new()).map_err(|e| failed(e.into()))?;
-                self.symlink(&parent, name, &target, self.owner_of(stat), Some(&times_of(stat))).map_err(failed)?;
+                let owner = self.owner_of(source, stat).map_err(failed)?;
+                self.symlink(&parent, name, &target, owner, Some(&times_of(stat))).map_err(failed)?;
             }
             kind @ (FileType::CharacterDevice | FileType::BlockDevice | FileType::Fifo) => {
                 let mode = Mode::from_raw_mode(stat.st_mode);
-                rustix::fs::mknodat(&parent, name, kind, mode, stat.st_rdev).map_err(|e| failed(e.into()))?;
+                standin::make_node(&parent, name.as_bytes(), kind, mode, stat.st_rdev).map_err(|e| failed(e.into()))?;
                 let node = open_path(&parent, name).map_err(failed)?;
                 self.describe(node.as_fd(), source, stat).map_err(failed)?;
             }
@@ -108,7 +111,7 @@ impl<'a> Writer<'a> {
     pub fn write_node(&mut self, kind: FileType, device: u64, real: &Path, meta: &Meta) -> Result<()> {
         let (parent, name) = self.place(real)?;
         let failed = |e: io::Error| fs_error(format!("cannot write `{}`", shown(real)), e);
-        rustix::fs::mknodat(&parent, name, kind, Mode::from_raw_mode(meta.mode), device)
+        standin::make_node(&parent, name.as_bytes(), kind, Mode::from_raw_mode(meta.mode), device)
             .map_err(|e| failed(e.into()))?;
         let node = open_path(&parent, name).map_err(failed)?;
         self.apply(node.as_fd(), meta, false).map_err(failed)
@@ -157,7 +160,10 @@ impl<'a> Writer<'a> {
                 rustix::fs::chmodat(rustix::fs::CWD, proc_path(dir.as_fd()), mode, AtFlags::empty())
                     .map_err(|e| failed(e.into()))
             }
-            _ => self.directory(Some(source), real, &Meta { owner: self.owner_of(stat), ..Meta::of(stat) }),
+            _ => {
+                let owner = self.owner_of(source, stat).map_err(failed)?;
+                self.directory(Some(source), real, &Meta { owner, ..Meta::of(stat) })
+            }
         }
     }
 
@@ -171,8 +177,8 @@ impl<'a> Writer<'a> {
         Ok(self.changed)
     }
 
-    pub fn owner_of(&self, stat: &Stat) -> Owner {
-        self.owner.unwrap_or(Owner { uid: stat.st_uid, gid: stat.st_gid })
+    pub fn owner_of(&self, source: &OwnedFd, stat: &Stat) -> io::Result<Owner> {
+        self.owner.map_or_else(|| own(source.as_fd(), stat), Ok)
     }
 
     fn parent<'p>(&self, real: &'p Path) -> Result<(OwnedFd, &'p OsStr)> {
@@ -214,8 +220,7 @@ impl<'a> Writer<'a> {
         times: Option<&Timestamps>,
     ) -> io::Result<()> {
         rustix::fs::symlinkat(target, parent, name)?;
-        let (uid, gid) = (rustix::fs::Uid::from_raw(owner.uid), rustix::fs::Gid::from_raw(owner.gid));
-        rustix::fs::chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        standin::chown_at(parent.as_fd(), name.as_bytes(), owner.uid, owner.gid)?;
         if let Some(times) = times {
             rustix::fs::utimensat(parent, name, times, AtFlags::SYMLINK_NOFOLLOW)?;
         }
@@ -223,7 +228,7 @@ impl<'a> Writer<'a> {
     }
 
     fn describe(&self, target: BorrowedFd<'_>, source: &OwnedFd, stat: &Stat) -> io::Result<()> {
-        self.apply(target, &Meta { times: None, ..Meta::of(stat) }, false)?;
+        self.apply(target, &Meta { times: None, owner: self.owner_of(source, stat)?, ..Meta::of(stat) }, false)?;
         if self.keep_xattrs {
             copy_xattrs(source.as_fd(), target)?;
         }
@@ -238,7 +243,7 @@ impl<'a> Writer<'a> {
         // fchmod refuses O_PATH, and fchmodat with an empty path is too new: the link of /proc works for all.
         rustix::fs::chmodat(rustix::fs::CWD, proc_path(target), mode, AtFlags::empty())?;
         for (name, value) in &meta.xattrs {
-            rustix::fs::setxattr(proc_path(target), name.as_c_str(), value, XattrFlags::empty())?;
+            standin::set_xattr_fd(target, name.to_bytes(), value)?;
         }
         match &meta.times {
             Some(times) => set_times(target, times),
@@ -265,6 +270,12 @@ impl Meta {
             xattrs: Vec::new(),
         }
     }
+}
+
+/// Who something belongs to.
+pub fn own(source: BorrowedFd<'_>, stat: &Stat) -> io::Result<Owner> {
+    let (uid, gid) = standin::owner_of_fd(source, stat)?;
+    Ok(Owner { uid, gid })
 }
 
 /// A real path as a person writes it.
@@ -337,7 +348,7 @@ fn copy_xattrs(source: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()>
     for name in names[..length].split_inclusive(|b| *b == 0) {
         let bare = name.strip_suffix(b"\0").unwrap_or(name);
         // Records of overlayfs and labels of this machine say nothing about the file.
-        if bare.is_empty() || bare.starts_with(b"trusted.overlay.") || bare == b"security.selinux" {
+        if bare.is_empty() || !standin::goes_along(bare) {
             continue;
         }
         let mut value = vec![0u8; rustix::fs::getxattr_query(&source, bare)?];

@@ -5,14 +5,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, makedev};
 use rustix::io::Errno;
 
-use super::{Metadata, Parent, Unpacker, components, refuse};
+use super::{Lost, Metadata, Parent, Purpose, Unpacker, components, refuse};
 use crate::error::{Error, Result};
 use crate::image::layer::is_private_xattr;
 use crate::image::layer::read::TarEntry;
 use crate::image::layer::stack::Found;
+use crate::image::layer::standin::{self, Seen};
 use crate::image::layer::sys::{self, OsContext, show};
 
 impl Unpacker<'_> {
@@ -129,7 +130,9 @@ impl Unpacker<'_> {
     fn copy_up(&mut self, entry: &TarEntry, dir: &OwnedFd, name: &[u8], found: &Found) -> Result<()> {
         let cannot = || self.cannot(entry);
         let stat = &found.stat;
-        let kind = sys::file_type(stat);
+        let xattrs = sys::xattrs(&found.path).os(&found.path, cannot)?;
+        let seen = Seen::of(stat, xattrs);
+        let kind = seen.kind;
         match kind {
             FileType::RegularFile => {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -143,15 +146,17 @@ impl Unpacker<'_> {
                 let target = rustix::fs::readlink(&found.path, Vec::new()).os(&found.path, cannot)?;
                 rustix::fs::symlinkat(target.as_c_str(), dir, name).os(self.into, cannot)?;
             }
-            _ => rustix::fs::mknodat(dir, name, kind, Mode::empty(), stat.st_rdev).os(self.into, cannot)?,
+            _ => {
+                let device = makedev(seen.device.0, seen.device.1);
+                standin::make_node(dir, name, kind, Mode::empty(), device).os(self.into, cannot)?;
+            }
         }
-        let xattrs = sys::xattrs(&found.path).os(&found.path, cannot)?;
         let metadata = Metadata {
             mode: stat.st_mode & 0o7777,
-            uid: stat.st_uid,
-            gid: stat.st_gid,
+            uid: seen.uid,
+            gid: seen.gid,
             mtime: (stat.st_mtime, stat.st_mtime_nsec as u32),
-            xattrs: &xattrs,
+            xattrs: &seen.xattrs,
         };
         self.apply(entry, dir.as_fd(), name, &metadata, kind == FileType::Symlink)
     }
@@ -184,11 +189,17 @@ impl Unpacker<'_> {
         link: bool,
     ) -> Result<()> {
         let cannot = |what: &str| format!("cannot set the {what} of `{}`", show(&entry.path));
-        let (uid, gid) = (Uid::from_raw(metadata.uid), Gid::from_raw(metadata.gid));
-        rustix::fs::chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)
-            .os(self.into, || cannot("owner"))?;
+        let own = self.purpose == Purpose::OwnFiles;
+        let mut mode = metadata.mode;
+        if !own {
+            standin::chown_at(parent, name, metadata.uid, metadata.gid).os(self.into, || cannot("owner"))?;
+        } else if (metadata.uid, metadata.gid) != (0, 0) || mode & 0o6000 != 0 {
+            // Set-user-ID bits speak of the owner, who is another one here.
+            mode &= !0o6000;
+            self.lost.update(|lost| Lost { owners: lost.owners + 1, ..lost });
+        }
         if !link {
-            rustix::fs::chmodat(parent, name, Mode::from_raw_mode(metadata.mode), AtFlags::empty())
+            rustix::fs::chmodat(parent, name, Mode::from_raw_mode(mode), AtFlags::empty())
                 .os(self.into, || cannot("mode"))?;
         }
         if !metadata.xattrs.is_empty() {
@@ -197,7 +208,12 @@ impl Unpacker<'_> {
                 if xattr.contains(&0) {
                     return Err(refuse(entry, "the name of an attribute contains a NUL"));
                 }
-                sys::set_xattr(&place, xattr, value).os(self.into, || cannot(&format!("attribute {}", show(xattr))))?;
+                if own && !xattr.starts_with(b"user.") {
+                    self.lost.update(|lost| Lost { attributes: lost.attributes + 1, ..lost });
+                    continue;
+                }
+                standin::set_xattr(&place, xattr, value)
+                    .os(self.into, || cannot(&format!("attribute {}", show(xattr))))?;
             }
         }
         let times = sys::modified(metadata.mtime.0, metadata.mtime.1);

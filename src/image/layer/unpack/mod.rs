@@ -8,6 +8,7 @@
 //!
 //! Attributes of overlayfs are never taken from a tar: with them a layer could point at files outside of itself.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,6 +25,7 @@ use crate::image::digest::Digest;
 use crate::image::layer::hash::HashReader;
 use crate::image::layer::read::{EntryKind, TarEntry, TarReader};
 use crate::image::layer::stack::{Found, LayerStack};
+use crate::image::layer::standin::{self, Seen};
 use crate::image::layer::sys::{self, OsContext, show};
 use crate::image::layer::{AUFS_PREFIX, Limits, OPAQUE_MARKER, WHITEOUT_PREFIX, decompress};
 use crate::image::space::Guard;
@@ -40,6 +42,28 @@ pub struct Unpacked {
     /// Whether the tar leaves something to the layers below: the looks of parent directories that it has no entries
     /// for, what a hard link names, what an opaque root hides. Over other layers it unpacks to something else then.
     pub borrows: bool,
+    pub lost: Lost,
+}
+
+/// What could not be kept of files that all belong to whoever unpacked them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Files that are somebody else's in the tar.
+    pub owners: u64,
+    pub devices: u64,
+    /// Capabilities, and other attributes that only root can set.
+    pub attributes: u64,
+}
+
+/// What an archive is unpacked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// A directory for overlayfs.
+    Layer,
+    /// The files as they are.
+    Files,
+    /// The files, all of them those of the user who unpacks.
+    OwnFiles,
 }
 
 /// Unpacks a layer (any compression) into `into`, an empty directory. `below` is what lies under it: parents that the
@@ -52,13 +76,19 @@ pub fn unpack_layer(
     limits: &Limits,
     cancel: &Cancel,
 ) -> Result<Unpacked> {
-    run(tar, into, below, expected, true, limits, cancel)
+    run(tar, into, below, expected, Purpose::Layer, limits, cancel)
 }
 
 /// Unpacks an ordinary tar (any compression) into a directory: names that mark deletions in layers mean nothing here.
 /// Nothing is written outside of `into` or through links in it.
 pub fn unpack_plain(tar: &mut dyn Read, into: &Path, limits: &Limits, cancel: &Cancel) -> Result<Unpacked> {
-    run(tar, into, &LayerStack::default(), None, false, limits, cancel)
+    run(tar, into, &LayerStack::default(), None, Purpose::Files, limits, cancel)
+}
+
+/// The same for a user who wants to have the files: they belong to this process's user whatever the tar says, no
+/// device is made, and no program makes anybody its owner.
+pub fn unpack_own(tar: &mut dyn Read, into: &Path, limits: &Limits, cancel: &Cancel) -> Result<Unpacked> {
+    run(tar, into, &LayerStack::default(), None, Purpose::OwnFiles, limits, cancel)
 }
 
 fn run(
@@ -66,7 +96,7 @@ fn run(
     into: &Path,
     below: &LayerStack,
     expected: Option<&Digest>,
-    layer: bool,
+    purpose: Purpose,
     limits: &Limits,
     cancel: &Cancel,
 ) -> Result<Unpacked> {
@@ -77,7 +107,9 @@ fn run(
         into,
         root: Rc::new(root),
         below,
-        layer,
+        purpose,
+        lost: Cell::default(),
+        left_out: BTreeSet::new(),
         limits,
         cancel,
         dirs: BTreeMap::new(),
@@ -89,7 +121,7 @@ fn run(
         buffer: vec![0; 256 * 1024],
         space: Guard::new(into),
     };
-    if layer {
+    if purpose == Purpose::Layer {
         // Unless the tar says something about the root, it is as old as the one below.
         let below = below.root().map(|root| root.metadata()).transpose()?;
         unpacker.dirs.insert(Vec::new(), below.map_or((0, 0), |b| (b.stat.st_mtime, b.stat.st_mtime_nsec as u32)));
@@ -99,7 +131,7 @@ fn run(
         unpacker.entry(&entry, &mut reader)?;
     }
     unpacker.finish()?;
-    let (entries, borrows) = (unpacker.entries, unpacker.borrows);
+    let (entries, borrows, lost) = (unpacker.entries, unpacker.borrows, unpacker.lost.get());
     // What follows the archive's end belongs to the digest too.
     let mut hash = reader.into_inner();
     let mut rest = [0u8; 64 * 1024];
@@ -122,14 +154,17 @@ fn run(
         return Err(Error::failed("the layer is not the one that was asked for")
             .cause(format!("its digest is {diff_id}, and not {expected}")));
     }
-    Ok(Unpacked { diff_id, size, entries, compression, borrows })
+    Ok(Unpacked { diff_id, size, entries, compression, borrows, lost })
 }
 
 struct Unpacker<'a> {
     into: &'a Path,
     root: Rc<OwnedFd>,
     below: &'a LayerStack,
-    layer: bool,
+    purpose: Purpose,
+    lost: Cell<Lost>,
+    /// Devices that a user's own files are without.
+    left_out: BTreeSet<Vec<u8>>,
     limits: &'a Limits,
     cancel: &'a Cancel,
     /// Times of directories, set when nothing is written to them any more. Paths have no slash at either end.
@@ -198,7 +233,7 @@ impl Unpacker<'_> {
             return Err(refuse(entry, format!("it is nested more than {} deep", self.limits.max_depth)));
         }
         let Some((name, parents)) = names.split_last() else { return self.root_entry(entry) };
-        if self.layer {
+        if self.purpose == Purpose::Layer {
             if parents.iter().any(|p| p.starts_with(WHITEOUT_PREFIX)) {
                 return Err(refuse(entry, "it is in a directory whose name marks a deletion"));
             }
@@ -213,6 +248,9 @@ impl Unpacker<'_> {
             }
         };
         let path = names.join(&b'/');
+        if self.purpose == Purpose::OwnFiles && self.leaves_out(entry, &path) {
+            return self.replace(entry, &parent, name, &path);
+        }
         match entry.kind {
             EntryKind::Directory => self.directory(entry, &parent, name, path),
             EntryKind::File => {
@@ -232,12 +270,29 @@ impl Unpacker<'_> {
                     EntryKind::Char => (FileType::CharacterDevice, makedev(entry.device.0, entry.device.1)),
                     _ => (FileType::BlockDevice, makedev(entry.device.0, entry.device.1)),
                 };
-                rustix::fs::mknodat(&parent, *name, kind, Mode::empty(), device)
-                    .os(self.into, || self.cannot(entry))?;
+                standin::make_node(&parent, name, kind, Mode::empty(), device).os(self.into, || self.cannot(entry))?;
                 self.metadata(entry, parent.as_fd(), name, false)
             }
             EntryKind::Other(letter) => Err(refuse(entry, format!("it is of the unknown type `{}`", show(&[letter])))),
         }
+    }
+
+    /// A device, or another name of one.
+    fn leaves_out(&mut self, entry: &TarEntry, path: &[u8]) -> bool {
+        let left_out = match entry.kind {
+            EntryKind::Char | EntryKind::Block => true,
+            EntryKind::HardLink => {
+                components(&entry.link).is_some_and(|names| self.left_out.contains(&names.join(&b'/')))
+            }
+            _ => false,
+        };
+        if left_out {
+            self.left_out.insert(path.to_vec());
+            self.lost.update(|lost| Lost { devices: lost.devices + 1, ..lost });
+        } else {
+            self.left_out.remove(path);
+        }
+        left_out
     }
 
     fn cannot(&self, entry: &TarEntry) -> String {
@@ -297,8 +352,8 @@ impl Unpacker<'_> {
             Some(model) => {
                 let xattrs = sys::xattrs(&model.path).os(&model.path, || self.cannot(entry))?;
                 let mtime = (model.stat.st_mtime, model.stat.st_mtime_nsec as u32);
-                let (uid, gid, mode) = (model.stat.st_uid, model.stat.st_gid, model.stat.st_mode & 0o7777);
-                let metadata = Metadata { mode, uid, gid, mtime, xattrs: &xattrs };
+                let (seen, mode) = (Seen::of(&model.stat, xattrs), model.stat.st_mode & 0o7777);
+                let metadata = Metadata { mode, uid: seen.uid, gid: seen.gid, mtime, xattrs: &seen.xattrs };
                 self.apply(entry, dir.as_fd(), name, &metadata, false)?;
                 self.dirs.insert(path, mtime);
             }
