@@ -75,7 +75,7 @@ impl Catalogue {
     /// `kollage.toml`; the other settings files and the command line count.
     pub fn single(
         name: &str,
-        dockerfile: &Path,
+        dockerfile: &Arc<SourceFile>,
         context: &Path,
         overrides: &Overrides,
         config: &ConfigFiles,
@@ -86,13 +86,7 @@ impl Catalogue {
         }
         let settings = settings::load(None, overrides, config, &mut problems).unwrap_or_default();
         let mut images = BTreeMap::new();
-        match crate::text::read_to_string(dockerfile) {
-            Ok(text) => {
-                let file = SourceFile::new(dockerfile, text);
-                images.insert(name.to_owned(), Arc::new(image::from_dockerfile(name, context, file)));
-            }
-            Err(e) => problems.push(Diagnostic::error(format!("cannot read `{}`: {e}", dockerfile.display()))),
-        }
+        images.insert(name.to_owned(), Arc::new(image::from_dockerfile(name, context, dockerfile.clone())));
         let recipes = crate::template::Recipes::new(context);
         // Profiles and plugins of the user's own file are about another catalogue.
         let settings = Settings { profiles: BTreeMap::new(), image_plugins: BTreeMap::new(), ..settings };

@@ -163,7 +163,8 @@ impl Target {
         let context = Context::open(&root, Some(file))?;
         let overrides = workspace::overrides(&app.env, &Select::default(), &args.settings)?;
         let files = workspace::config_files(&app.env);
-        let settings = Catalogue::single("image", file, &root, &overrides, &files).map_err(wrong_definitions)?.settings;
+        let settings =
+            Catalogue::single("image", &source, &root, &overrides, &files).map_err(wrong_definitions)?.settings;
         let mut label_map = BTreeMap::new();
         for text in labels {
             let (name, value) = text.split_once('=').unwrap_or((text, ""));
@@ -190,7 +191,8 @@ impl Target {
 fn dockerfile(file: &Path) -> Result<String> {
     let say = || format!("cannot read {}", file.display());
     if file == Path::new("-") {
-        return io::read_to_string(io::stdin()).bad_input(|| "cannot read a Dockerfile from standard input".into());
+        let say = || "cannot read a Dockerfile from standard input".to_owned();
+        return crate::text::stream_to_string(io::stdin()).bad_input(say);
     }
     if !std::fs::metadata(file).bad_input(say)?.is_file() {
         return Err(Error::bad_input(say()).cause("it is not a regular file"));

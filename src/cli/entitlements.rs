@@ -37,12 +37,12 @@ pub fn entitlements(allow: &[String], network: Option<Network>, settings: &Setti
 mod tests {
     use super::*;
     use crate::catalogue::{Catalogue, ConfigFiles, Overrides};
+    use crate::diag::SourceFile;
 
     fn granted(allow: &[&str], network: Option<Network>, policy: &str) -> Result<BTreeSet<Entitlement>> {
         let dir = tempfile::tempdir().unwrap();
-        let (system, file) = (dir.path().join("operator.toml"), dir.path().join("Dockerfile"));
+        let (system, file) = (dir.path().join("operator.toml"), SourceFile::new("Dockerfile", "FROM scratch\n"));
         std::fs::write(&system, policy).unwrap();
-        std::fs::write(&file, "FROM scratch\n").unwrap();
         let files = ConfigFiles { user: None, system: Some(system) };
         let catalogue = Catalogue::single("x", &file, dir.path(), &Overrides::new(), &files).unwrap();
         let allow: Vec<String> = allow.iter().map(|a| (*a).to_owned()).collect();

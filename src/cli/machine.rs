@@ -58,7 +58,8 @@ pub fn refuse_planned(graph: &Graph, planned: &[Planned], flags: &EngineFlags<'_
     let mut problems = Diagnostics::default();
     for (node, planned) in graph.nodes.iter().zip(planned) {
         let Some(spec) = node.spec() else { continue };
-        if planned.action == Action::Reuse {
+        // What it fetches may be another thing by now.
+        if planned.action == Action::Reuse && planned.asks.is_empty() {
             continue;
         }
         problems.extend(dockerfile::steps_not_granted(&spec.resolved, &planned.stages, &flags.entitlements));

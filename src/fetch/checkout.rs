@@ -36,12 +36,12 @@ pub(super) fn checkout(
     if keep && address.subdir.is_empty() {
         clone(&git, address, id, name.as_deref(), &whole)?;
     } else {
-        write_tree(&git, id, &whole)?;
+        write_tree(&git, id, &whole, into)?;
     }
     let submodules = if address.submodules { submodules(&git, address, id)? } else { Vec::new() };
     drop(lock);
     for submodule in submodules {
-        place(fetcher, &submodule, &whole, caller, 1)?;
+        place(fetcher, &submodule, &whole, into, caller, 1)?;
     }
     let root = match address.subdir.as_str() {
         "" => whole.clone(),
@@ -61,8 +61,9 @@ fn git_lock(address: &GitAddress) -> crate::image::digest::Key {
     crate::image::digest::KeyHasher::new("kollage repository lock 1").part("remote", &address.remote).finish()
 }
 
-fn write_tree(git: &Git<'_>, commit: &str, into: &Path) -> Result<()> {
-    let index = into.with_file_name(format!("index-{commit}"));
+/// `scratch` is a directory in which nothing of the repository is.
+fn write_tree(git: &Git<'_>, commit: &str, into: &Path, scratch: &Path) -> Result<()> {
+    let index = scratch.join(format!("index-{commit}"));
     let env = [("GIT_INDEX_FILE", index.as_os_str()), ("GIT_WORK_TREE", into.as_os_str())];
     git.local_with(&["read-tree", commit], &env)?;
     git.local_with(&["checkout-index", "--all", "--force"], &env)?;
@@ -199,7 +200,14 @@ fn submodule_address(parent: &str, login: Option<&Login>, url: &str) -> Option<(
     }
 }
 
-fn place(fetcher: &Fetcher, submodule: &Submodule, whole: &Path, caller: &Caller<'_>, depth: usize) -> Result<()> {
+fn place(
+    fetcher: &Fetcher,
+    submodule: &Submodule,
+    whole: &Path,
+    scratch: &Path,
+    caller: &Caller<'_>,
+    depth: usize,
+) -> Result<()> {
     let inside = || {
         if depth > DEEPEST {
             return Err(Error::failed(format!("submodules lie more than {DEEPEST} deep in each other")));
@@ -207,10 +215,10 @@ fn place(fetcher: &Fetcher, submodule: &Submodule, whole: &Path, caller: &Caller
         let target = directory(whole, &submodule.path)?;
         let lock = fetcher.store.lock_key(&git_lock(&submodule.address), caller.cancel)?;
         let git = git::fetched(fetcher, &submodule.address, &submodule.commit, None, caller)?;
-        write_tree(&git, &submodule.commit, &target)?;
+        write_tree(&git, &submodule.commit, &target, scratch)?;
         let deeper = submodules(&git, &submodule.address, &submodule.commit)?;
         drop(lock);
-        deeper.iter().try_for_each(|one| place(fetcher, one, &target, caller, depth + 1))
+        deeper.iter().try_for_each(|one| place(fetcher, one, &target, scratch, caller, depth + 1))
     };
     inside().map_err(|e: Error| {
         e.context(format!("cannot fetch the submodule `{}` ({})", submodule.path, submodule.address.shown()))

@@ -203,7 +203,13 @@ impl<'a> Git<'a> {
         ];
         let why = self.reason(said);
         let server_error = (500..600).any(|code| said.contains(&format!("returned error: {code}")));
-        let refused = ["Authentication failed", "could not read Username", "Permission denied", "403", "401"];
+        let refused = [
+            "Authentication failed",
+            "could not read Username",
+            "Permission denied",
+            "returned error: 401",
+            "returned error: 403",
+        ];
         if refused.iter().any(|text| said.contains(text)) {
             let error = Error::unusable("the server of the repository wants a login").cause(why);
             return Problem::Lasting(

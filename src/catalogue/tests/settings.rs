@@ -1,7 +1,5 @@
 //! Settings from several files and the command line, bases, single Dockerfiles, and `init`.
 
-use std::path::Path;
-
 use insta::assert_snapshot;
 
 use super::super::*;
@@ -139,14 +137,13 @@ fn bases_that_differ_have_references_that_differ() {
 
 #[test]
 fn a_single_dockerfile_is_a_catalogue_of_one() {
-    let tree = Tree::new(&[("sub/My.Dockerfile", "FROM scratch\n"), ("ctx/x", "")]);
-    let (file, context) = (tree.path().join("sub/My.Dockerfile"), tree.path().join("ctx"));
-    let load =
-        |name: &str, file: &Path| Catalogue::single(name, file, &context, &Overrides::new(), &ConfigFiles::default());
-    let catalogue = load("app", &file).unwrap();
+    let tree = Tree::new(&[("ctx/x", "")]);
+    let (file, context) = (SourceFile::new("sub/My.Dockerfile", "FROM scratch\n"), tree.path().join("ctx"));
+    let load = |name: &str| Catalogue::single(name, &file, &context, &Overrides::new(), &ConfigFiles::default());
+    let catalogue = load("app").unwrap();
     let rendered = crate::template::render_image(&catalogue, &catalogue.images["app"]).unwrap();
     assert_eq!((rendered.dockerfile.text.as_str(), &rendered.context), ("FROM scratch\n", &context));
-    assert_eq!(load("App", &tree.path().join("none")).unwrap_err().0.len(), 2);
+    assert_eq!(load("App").unwrap_err().0.len(), 1);
 }
 
 #[test]
