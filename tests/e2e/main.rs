@@ -14,9 +14,13 @@ mod interrupt;
 mod options;
 mod registry;
 mod reuse;
+#[path = "../common/room.rs"]
+mod room;
 mod rootless;
 mod sandbox;
 mod secrets;
 mod support;
 #[path = "../user/mod.rs"]
 mod user;
+#[path = "../common/tools.rs"]
+mod tools;
