@@ -45,8 +45,9 @@ pub fn dockerfile(data: &[u8]) {
         Ok(resolved) => resolved,
         Err(problems) => return in_bounds(&problems),
     };
+    let nothing = BTreeSet::new();
     in_bounds(&unsupported(&resolved));
-    in_bounds(&not_granted(&resolved, &BTreeSet::new()));
+    in_bounds(&not_granted(&resolved, &nothing));
     let mut config = ImageConfig::new(&platform);
     config.config.on_build.push("COPY --from=a <<x /y\n$A\nx".into());
     config.config.env_set("PATH", "/bin");
@@ -54,7 +55,7 @@ pub fn dockerfile(data: &[u8]) {
     match lower(&resolved, &bases) {
         Ok(stages) => {
             assert_eq!(stages.len(), resolved.stages.len());
-            in_bounds(&steps_not_granted(&resolved, &stages, &BTreeSet::new()));
+            in_bounds(&steps_not_granted(&resolved, &stages, &nothing));
         }
         Err(problems) => in_bounds(&problems),
     }
