@@ -20,7 +20,7 @@ mod rootless;
 mod sandbox;
 mod secrets;
 mod support;
-#[path = "../user/mod.rs"]
-mod user;
 #[path = "../common/tools.rs"]
 mod tools;
+#[path = "../user/mod.rs"]
+mod user;
