@@ -21,10 +21,17 @@ pub(super) fn resolve(dockerfile: &Arc<Dockerfile>, inputs: &Inputs) -> Result<R
         stages.push(stage(dockerfile, index, inputs, &globals, &mut problems));
     }
     let target = target(dockerfile, inputs, &mut problems);
-    // Everywhere, not only where the target leads: a reference to a later stage can never work.
-    let needs: Vec<Vec<From>> =
-        (0..stages.len()).map(|index| needs(dockerfile, inputs, &stages, index, &mut problems)).collect();
-    let Some(target) = target.filter(|_| !problems.has_errors()) else { return Err(problems) };
+    // A reference that cannot work is wrong in a stage that the target needs, as in Docker.
+    let (needs, mut wrong): (Vec<Vec<From>>, Vec<Diagnostics>) = (0..stages.len())
+        .map(|index| {
+            let mut found = Diagnostics::default();
+            (needs(dockerfile, inputs, &stages, index, &mut found), found)
+        })
+        .unzip();
+    let Some(target) = target else {
+        wrong.into_iter().for_each(|found| problems.extend(found));
+        return Err(problems);
+    };
 
     let mut needed = BTreeSet::from([target]);
     // References only ever lead back, so one pass from the end finds everything.
@@ -35,6 +42,12 @@ pub(super) fn resolve(dockerfile: &Arc<Dockerfile>, inputs: &Inputs) -> Result<R
                 _ => None,
             }));
         }
+    }
+    for index in &needed {
+        problems.extend(wrong.get_mut(*index).map(std::mem::take).unwrap_or_default());
+    }
+    if problems.has_errors() {
+        return Err(problems);
     }
     let mut images: Vec<String> = Vec::new();
     for from in needed.iter().flat_map(|index| &needs[*index]) {
@@ -113,7 +126,7 @@ fn stage(
         None => StageBase::Scratch,
         Some(expanded) => {
             complete(dockerfile, from, &expanded, problems);
-            match (inputs.context(&expanded.text), earlier(dockerfile, index, &expanded.text)) {
+            match (inputs.context(&expanded.text), named_by_from(dockerfile, index, &expanded.text, problems)) {
                 (Some(context), _) => StageBase::Image(context.to_owned()),
                 (None, Some(stage)) => StageBase::Stage(stage),
                 (None, None) if expanded.text == "scratch" => StageBase::Scratch,
@@ -162,6 +175,18 @@ fn unset_hint(expanded: &Expanded, globals: &BTreeMap<String, String>) -> Option
         super::nearest(name, globals.keys().cloned())
             .unwrap_or_else(|| format!("`{name}` has no value here: only ARG before the first FROM counts")),
     )
+}
+
+/// FROM finds a stage by its name in lower case alone, unlike COPY --from; and no image has a name with capitals.
+fn named_by_from(dockerfile: &Dockerfile, index: usize, name: &str, problems: &mut Diagnostics) -> Option<usize> {
+    let found = earlier(dockerfile, index, name)?;
+    let lower = name.to_ascii_lowercase();
+    if lower != name {
+        let span = dockerfile.stages[index].from.image.span.clone();
+        let message = format!("FROM takes the name of a stage in lower case, not `{name}`");
+        problems.push(Diagnostic::error(message).at(&dockerfile.file, span).hint(format!("write `FROM {lower}`")));
+    }
+    Some(found)
 }
 
 /// The last one with that name before `index`.
