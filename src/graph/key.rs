@@ -7,7 +7,7 @@
 //! | other images and stages (COPY --from, RUN --mount=from) | result id | chain id | the stage's own steps stand in the node key as well |
 //! | instructions | all stages that the target needs | the step's own | after template, ARG and ENV expansion, without comments and layout |
 //! | environment of RUN | yes | yes | ENV, and the ARGs in scope that have a value |
-//! | configuration (ENV, LABEL, CMD, MAINTAINER, …) | yes | no | the stage's configuration at its end |
+//! | configuration (ENV, LABEL, CMD, MAINTAINER, …) | yes | no | the stage's configuration at its end, and what the history says of the way to it |
 //! | what the command line puts around RUN: no network, hosts, limits, size of /dev/shm | yes | RUN | only where it isn't as always |
 //! | files of the context | yes | yes | names, kinds, permission bits, contents; no times; only what COPY, ADD and bind mounts select |
 //! | web addresses and repositories (ADD) | yes | yes | what they gave when the build asked: a digest and a time, a commit; never a login |
@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::dockerfile::step::{Action, Copy, From, LoweredStage, Mount, MountKind, Run, Source, StageBase};
+use crate::dockerfile::step::{Action, Copy, From, LoweredStage, Mount, MountKind, Run, Source, StageBase, Step};
 use crate::engine::surroundings::Surroundings;
 use crate::engine::{BaseSource, Check};
 use crate::fetch::{Remote, address};
@@ -187,6 +187,10 @@ pub fn node_fingerprint(stages: &[LoweredStage], inputs: &NodeInputs<'_>) -> Fin
         print.add("configuration", "its configuration", |h| {
             h.part("config", serde_json::to_vec(&target.config.config).unwrap_or_default());
             optional(h, "author", target.config.author.as_deref());
+            // Two ways to one configuration are two histories.
+            for step in history(stages, target).filter(|step| !step.action.touches_files()) {
+                h.part("said", &step.created_by);
+            }
         });
     }
     print.add("labels", "its labels", |h| {
@@ -203,6 +207,15 @@ pub fn node_fingerprint(stages: &[LoweredStage], inputs: &NodeInputs<'_>) -> Fin
         environment(h, inputs.platform, inputs.source_date_epoch)
     });
     print
+}
+
+/// The steps that the history of the target tells of, its own first.
+fn history<'a>(stages: &'a [LoweredStage], target: &'a LoweredStage) -> impl Iterator<Item = &'a Step> {
+    let below = |stage: &&'a LoweredStage| match stage.base {
+        StageBase::Stage(index) => stages.iter().find(|s| s.index == index),
+        _ => None,
+    };
+    std::iter::successors(Some(target), below).flat_map(|stage| &stage.steps)
 }
 
 /// Key of a base image. `content` is the digest of the file for sources that are files.
@@ -501,6 +514,44 @@ mod tests {
         assert_ne!(key(None), key(Some("somebody")));
         assert_ne!(key(Some("")), key(None));
         assert_eq!(key(Some("somebody")), key(Some("somebody")));
+    }
+
+    #[test]
+    fn the_way_to_a_configuration_counts_as_the_history_tells_it() {
+        let step = |text: &str| Step {
+            line: 1,
+            span: 0..0,
+            title: text.into(),
+            created_by: text.into(),
+            action: Action::Config,
+        };
+        let stage = |index, base, said: &[&str]| LoweredStage {
+            index,
+            name: None,
+            base,
+            steps: said.iter().map(|text| step(text)).collect(),
+            config: ImageConfig::default(),
+        };
+        let key = |stages: &[LoweredStage]| {
+            let inputs = NodeInputs {
+                platform: &Platform::host(),
+                source_date_epoch: None,
+                surroundings: &Surroundings::default(),
+                labels: &BTreeMap::new(),
+                checks: &[],
+                bases: &BTreeMap::new(),
+                content: &|_, _| Content::new(),
+            };
+            node_fingerprint(stages, &inputs).key()
+        };
+        let one = |said: &[&str]| key(&[stage(0, StageBase::Scratch, said)]);
+        assert_ne!(one(&[]), one(&["USER "]));
+        assert_ne!(one(&["LABEL a=2"]), one(&["LABEL a=1", "LABEL a=2"]));
+        assert_eq!(one(&["LABEL a=2"]), one(&["LABEL a=2"]));
+        // Below it counts as well; beside it doesn't.
+        let two = |base, said: &[&str]| key(&[stage(0, StageBase::Scratch, said), stage(1, base, &["CMD x"])]);
+        assert_ne!(two(StageBase::Stage(0), &["USER "]), two(StageBase::Stage(0), &[]));
+        assert_eq!(two(StageBase::Scratch, &["USER "]), two(StageBase::Scratch, &[]));
     }
 
     #[test]
