@@ -19,11 +19,11 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     if !meta.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    bounded(file)
+    read_stream(file)
 }
 
-/// All of a bounded size that there is to be read.
-fn bounded(reader: impl io::Read) -> io::Result<Vec<u8>> {
+/// All of a bounded size that there is to be read, of something that is open already, such as standard input.
+pub(crate) fn read_stream(reader: impl io::Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     reader.take(LONGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LONGEST {
@@ -34,16 +34,7 @@ fn bounded(reader: impl io::Read) -> io::Result<Vec<u8>> {
 
 /// As `std::fs::read_to_string`.
 pub(crate) fn read_to_string(path: &Path) -> io::Result<String> {
-    utf8(read(path)?)
-}
-
-/// The same of something that is open already, such as standard input.
-pub(crate) fn stream_to_string(reader: impl io::Read) -> io::Result<String> {
-    utf8(bounded(reader)?)
-}
-
-fn utf8(bytes: Vec<u8>) -> io::Result<String> {
-    String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
+    String::from_utf8(read(path)?).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
 #[cfg(test)]

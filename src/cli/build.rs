@@ -19,7 +19,7 @@ use crate::cli::surroundings::surroundings;
 use crate::cli::workspace::{self, Workspace, store_path, wrong_definitions};
 use crate::cli::{outcome, signals};
 use crate::context::{Context, HashTable};
-use crate::diag::{Diagnostics, SourceFile};
+use crate::diag::{Diagnostic, Diagnostics, SourceFile};
 use crate::dockerfile::Inputs;
 use crate::engine::embedded::EmbeddedEngine;
 use crate::error::{Context as _, Error, Result};
@@ -190,14 +190,24 @@ impl Target {
 /// The text of a Dockerfile; `-` is standard input.
 fn dockerfile(file: &Path) -> Result<String> {
     let say = || format!("cannot read {}", file.display());
-    if file == Path::new("-") {
-        let say = || "cannot read a Dockerfile from standard input".to_owned();
-        return crate::text::stream_to_string(io::stdin()).bad_input(say);
-    }
-    if !std::fs::metadata(file).bad_input(say)?.is_file() {
+    let bytes = if file == Path::new("-") {
+        crate::text::read_stream(io::stdin()).bad_input(|| "cannot read a Dockerfile from standard input".to_owned())?
+    } else if std::fs::metadata(file).bad_input(say)?.is_file() {
+        crate::text::read(file).bad_input(say)?
+    } else {
         return Err(Error::bad_input(say()).cause("it is not a regular file"));
-    }
-    crate::text::read_to_string(file).bad_input(say)
+    };
+    String::from_utf8(bytes).map_err(|e| not_utf8(file, e.as_bytes()))
+}
+
+/// Says where the first byte stands that is no UTF-8.
+fn not_utf8(file: &Path, bytes: &[u8]) -> Error {
+    let good = std::str::from_utf8(bytes).map_or_else(|e| e.valid_up_to(), str::len);
+    let source = SourceFile::new(file, String::from_utf8_lossy(bytes));
+    let end = source.text.get(good..).and_then(|rest| rest.chars().next()).map_or(good, |c| good + c.len_utf8());
+    let problem = Diagnostic::error("the Dockerfile is not UTF-8").at(&source, good..end);
+    let hint = "save it as UTF-8; `iconv -f LATIN1 -t UTF-8` converts an older file";
+    wrong_definitions(Diagnostics(vec![problem.label("no character of UTF-8").hint(hint)]))
 }
 
 /// A name as it is kept: with a tag, and otherwise as it was written.

@@ -71,6 +71,12 @@ impl<'a> Reader<'a> {
 /// Problems go to `errors`, what is only worth knowing to `warnings`.
 pub(super) fn read(file: &Arc<SourceFile>, errors: &mut Diagnostics, warnings: &mut Diagnostics) -> Lines {
     let text = file.text.as_str();
+    if let Some(at) = text.find('\0') {
+        // No argument and no file name can hold one: Linux ends them there.
+        let hint = "remove it; a file saved as UTF-16 has one in every second place, and has to be saved as UTF-8";
+        let problem = Diagnostic::error("there is a NUL byte in the Dockerfile").at(file, at..at + 1);
+        errors.push(problem.label("a NUL byte").hint(hint));
+    }
     // A byte order mark is not part of the first line.
     let mut reader = Reader { text, at: text.len() - text.trim_start_matches('\u{feff}').len(), number: 0 };
     let mut head =
@@ -345,6 +351,16 @@ mod tests {
         assert_eq!(texts("CMD cat <<EOF\nENV a b").len(), 2);
         assert_eq!(texts("RUN echo '<<EOF'\nENV a b").len(), 2);
         assert_eq!(texts("RUN cat <<< EOF\nENV a b").len(), 2);
+    }
+
+    #[test]
+    fn a_nul_byte_is_said_with_its_place() {
+        for text in ["FROM x\nRUN a\0b\n", "# \0\nFROM x\n", "FROM x\nCOPY <<E /x\na\0\0\nE\n"] {
+            let (_, errors, _) = lines(text);
+            let at = text.find('\0').unwrap();
+            assert_eq!(errors.0[0].message, "there is a NUL byte in the Dockerfile");
+            assert_eq!(errors.0[0].place.as_ref().map(|p| p.span.clone()), Some(at..at + 1));
+        }
     }
 
     #[test]
