@@ -303,9 +303,13 @@ fn references_that_cannot_work() {
         ("FROM x\nCOPY --from=0 x y", "stage 0 takes files from itself", "--from=0"),
         ("FROM x\nCOPY --from=1 x y", "there is no stage 1", "--from=1"),
         ("FROM x\nCOPY --from=-1 x y", "there is no stage -1", "--from=-1"),
-        ("FROM x\nCOPY --from=1 x y\nFROM z", "stage 1 comes after the one that takes files from it", "--from=1"),
         (
-            "FROM x\nRUN --mount=from=b,target=/b y\nFROM z AS b",
+            "FROM x AS a\nCOPY --from=1 x y\nFROM z\nFROM a",
+            "stage 1 comes after the one that takes files from it",
+            "--from=1",
+        ),
+        (
+            "FROM x AS a\nRUN --mount=from=b,target=/b y\nFROM z AS b\nFROM a",
             "the stage `b` comes after the one that takes files from it",
             "--mount=from=b,target=/b",
         ),
@@ -316,6 +320,7 @@ fn references_that_cannot_work() {
             "a mount takes the name of a stage, not its number",
             "--mount=from=0,target=/b",
         ),
+        ("FROM x AS a\nFROM A", "FROM takes the name of a stage in lower case, not `A`", "A"),
         ("ARG B\nFROM $B", "FROM names no image once its variables are expanded", "$B"),
         ("FROM debian:$B", "`debian:` is only part of the name of an image", "debian:$B"),
         ("ARG V='a b'\nFROM $V", "`a b` cannot be the name of an image", "$V"),
@@ -326,6 +331,8 @@ fn references_that_cannot_work() {
         let facts: Vec<_> = found.iter().map(|(m, u, _)| (m.as_str(), u.as_str())).collect();
         assert_eq!(facts, [(message, underlined)], "{text}");
     }
+    // Where the target does not lead, nothing has to work.
+    assert_eq!(bases("FROM x\nCOPY --from=1 x y\nFROM z", &inputs()), [(1, image("z"))]);
 }
 
 #[test]
