@@ -1,10 +1,12 @@
 //! Single cases: what only a registry, or a very large file, shows.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use kollage::event::{Cancel, Silent};
+use kollage::event::Silent;
 use kollage::image::config::Platform;
+use kollage::image::layer::Limits;
+use kollage::image::layer::read::TarReader;
 use kollage::image::store::Codec;
 use kollage::registry::{Caller, Options, pull};
 use serde_json::json;
@@ -37,34 +39,38 @@ fn case_8_a_capability_is_there_after_push_and_pull() {
     let caller = Caller { node: &Arc::from("app"), sink: &Silent, cancel: &room.cancel };
     let again = room.store("again");
     let imported = pull(&again, &reference, &Platform::host(), &Options::default(), &caller).unwrap();
-    let read = exported(&again, &imported.config.rootfs.diff_ids, &room.path("local"));
+    assert_eq!(imported.config.rootfs.diff_ids, image.diff_ids);
+    let read = exported(&again, &image.diff_ids, &room.path("local"));
     assert_eq!(truth.differences(&read), [""; 0]);
 }
 
-/// Where the octal field of a header ends. GNU tar says what it reads; Kollage reads it back with its hole.
+/// Where the octal field of a header ends: GNU tar and Kollage read what the size is, and go on with the next file.
 #[test]
 fn a_file_larger_than_eight_gigabytes_is_told_by_its_size() {
-    if !ready(&["tar", "gzip"]) {
+    if !ready(&["tar"]) {
         return;
     }
     let (room, mounts) = (Room::new(), Mounts::new());
     let store = room.store("store");
-    let step = "truncate -s 9G huge; echo end | dd of=huge bs=1M seek=9000 conv=notrunc 2>/dev/null; echo 1 >small";
-    let (layers, truth) = build(&store, &mounts, &[], &[step.to_owned()]);
-    let blob = store.compressed(&layers[0], Codec::Gzip, &Cancel::new().unwrap()).unwrap();
-    let path = store.blob_path(&blob.digest);
-    let listed = run("tar", &["-tvzf", path.to_str().unwrap()]);
-    assert!(listed.contains(" 9663676416 ") && listed.contains("small"), "{listed}");
+    let step = "truncate -s 9G huge; echo 1 >small";
+    let (layers, _) = build(&store, &mounts, &[], &[step.to_owned()]);
+    let mut tar = Command::new("tar");
+    let mut tar = tar.arg("-tvf-").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = tar.stdin.take().unwrap();
+    store.write_layer_tar(&layers[0], &mut input, &room.cancel).unwrap();
+    drop(input);
+    let output = tar.wait_with_output().unwrap();
+    let listed = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && listed.contains(" 9663676416 ") && listed.contains("small"), "{listed}");
 
-    let image = put_image(&store, layers.clone(), Codec::Gzip, json!({}));
-    room.export(&store, "type=oci,dest=DIR/out", &[("huge:1", &image)]);
-    let again = room.store("again");
-    let imported = room.import_oci(&again, "out", Some("1"));
-    assert_eq!(imported.config.rootfs.diff_ids, image.diff_ids);
-    let read = exported(&again, &imported.config.rootfs.diff_ids, &room.path("local"));
-    assert_eq!(truth.differences(&read), [""; 0]);
-    let used = Command::new("du").args(["-sk"]).arg(room.path("again/layers")).output().unwrap();
-    let used = String::from_utf8(used.stdout).unwrap();
-    let used: u64 = used.split_whitespace().next().unwrap().parse().unwrap();
-    assert!(used < 100 << 10, "what was a hole takes {used} KiB");
+    let (mut reader, mut writer) = std::io::pipe().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Nobody reads to the end.
+            let _ = store.write_layer_tar(&layers[0], &mut writer, &room.cancel);
+        });
+        let entry = TarReader::new(&mut reader, Limits::default()).next_entry().unwrap().unwrap();
+        assert_eq!((entry.path.as_slice(), entry.size), (b"huge".as_slice(), 9 << 30));
+        drop(reader);
+    });
 }
