@@ -5,7 +5,8 @@
 #![allow(unsafe_code)]
 
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -70,26 +71,36 @@ pub fn restrict(target: &Path, flags: MountFlags) -> io::Result<()> {
 /// The role of [`mount_foreign_sysfs`]'s child.
 pub const SYSFS: &str = "sysfs";
 
-/// Mounts a sysfs that shows no network interfaces. Only whose network namespace it is may mount one; so a child
-/// with a network of its own does it, in this mount namespace, where it stays.
-pub fn mount_foreign_sysfs(target: &Path, flags: MountFlags) -> io::Result<()> {
+/// Mounts a sysfs that shows no network interface but a loopback. Only whose network namespace it is may mount one; so
+/// a child with a network of its own does it, in this mount namespace, where it stays. What comes back keeps that
+/// network: without it the kernel would take the loopback away while the step runs.
+pub fn mount_foreign_sysfs(target: &Path, flags: MountFlags) -> io::Result<File> {
     let mut command = Command::new("/proc/self/exe");
-    command.args([COMMAND, SYSFS]).arg(target).arg(flags.bits().to_string()).env_clear().stdin(Stdio::null());
-    match command.stdout(Stdio::null()).status()?.code() {
-        Some(0) => Ok(()),
-        Some(errno) => Err(io::Error::from_raw_os_error(errno)),
-        None => Err(io::Error::other("the process that mounts it was killed")),
+    command.args([COMMAND, SYSFS]).arg(target).arg(flags.bits().to_string()).env_clear();
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut mounted = [0];
+    let told = child.stdout.take().map(|mut pipe| pipe.read_exact(&mut mounted));
+    let network = File::open(format!("/proc/{}/ns/net", child.id()));
+    drop(child.stdin.take());
+    match (child.wait()?.code(), told) {
+        (Some(0), Some(Ok(()))) => network,
+        (Some(errno), _) => Err(io::Error::from_raw_os_error(errno)),
+        (None, _) => Err(io::Error::other("the process that mounts it was killed")),
     }
 }
 
-/// What the child does; the number of the error, or 0.
+/// What the child does; the number of the error, or 0. It stays until its network is held.
 pub fn sysfs_child(mut args: impl Iterator<Item = OsString>) -> u8 {
     let flags = |text: OsString| text.to_str()?.parse().ok().map(MountFlags::from_bits_retain);
     let (Some(target), Some(flags)) = (args.next(), args.next().and_then(flags)) else { return 2 };
     // SAFETY: see the head of this module.
     let entered = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) };
-    let mounted = entered.and_then(|()| mount("sysfs", &target, "sysfs", flags, None));
-    mounted.map_or_else(|e| u8::try_from(e.raw_os_error()).unwrap_or(u8::MAX), |()| 0)
+    if let Err(e) = entered.and_then(|()| mount("sysfs", &target, "sysfs", flags, None)) {
+        return u8::try_from(e.raw_os_error()).unwrap_or(u8::MAX);
+    }
+    let held =
+        io::stdout().write_all(b"1").and_then(|()| io::stdout().flush()).and_then(|()| io::stdin().read(&mut [0]));
+    u8::from(held.is_err())
 }
 
 /// Brings up the loopback of a new network namespace: programs in a step may talk to themselves.

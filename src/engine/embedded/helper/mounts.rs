@@ -42,6 +42,8 @@ pub struct Prepared {
     root: Root,
     /// Where it is mounted.
     path: PathBuf,
+    /// Whose interfaces /sys shows, where that is not the step's own network.
+    network: Option<File>,
     made: Vec<Made>,
     /// Real paths, in the order of mounting.
     mounted: Vec<PathBuf>,
@@ -81,7 +83,7 @@ pub fn prepare(place: &Place, spec: &RunSpec) -> Result<Prepared> {
     // Outer directories first, so that nothing is hidden by what comes after it.
     sources.sort_by_key(|s| s.target.components().count());
     let root = overlay::mount_root(place, &spec.root, &points)?;
-    let mut prepared = Prepared { root, path: place.root(), made: Vec::new(), mounted: Vec::new() };
+    let mut prepared = Prepared { root, path: place.root(), network: None, made: Vec::new(), mounted: Vec::new() };
     prepared.system_mounts(spec)?;
     for source in &sources {
         prepared.mount(source)?;
@@ -131,8 +133,8 @@ impl Prepared {
                 .map_err(|e| cannot_mount("sys", e.into()))?;
         } else {
             // The host's network is not this user's, and sysfs would show it.
-            isolate::mount_foreign_sysfs(&self.path.join("sys"), strict | writable)
-                .map_err(|e| cannot_mount("sys", e))?;
+            let network = isolate::mount_foreign_sysfs(&self.path.join("sys"), strict | writable);
+            self.network = Some(network.map_err(|e| cannot_mount("sys", e))?);
         }
         self.mounted.push("sys".into());
         self.devices(spec).map_err(|e| cannot_mount("dev", e))?;
