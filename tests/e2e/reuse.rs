@@ -401,7 +401,8 @@ fn a_value_that_only_a_script_reads_counts() {
     if !is_root() {
         return;
     }
-    let sandbox = Sandbox::with_base();
+    let sandbox = Sandbox::new();
+    busybox_rootfs(&sandbox.path("base.tar"));
     sandbox.write("script", "echo $E > /said\n");
     let base = sandbox.path("base.tar");
     sandbox.write(
