@@ -21,7 +21,15 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "layer_unpack" => archives(),
         // Each form of compression once with each archive.
         "add_archive" => archives().iter().zip((0..6).cycle()).map(|(tar, kind)| [&[kind], &**tar].concat()).collect(),
-        "layer_diff" => (1..=32).map(|seed: u32| bytes(seed, 40 + 5 * seed as usize)).collect(),
+        "layer_diff" => {
+            // Everything, then one thing that happens to it, and another, with every kind of noise.
+            let edits = (0u8..20).flat_map(|edit| (0u8..8).map(move |path| (edit, path)));
+            let all = edits.map(|(edit, path)| {
+                let again = [0, edit, path, 1, path, 1, 1];
+                [&[0, 18, 0, 0, 1, edit, path, 1, 0, 17, path, 1, path % 8], &again[..], &again[..]].concat()
+            });
+            all.chain((1..=32).map(|seed: u32| bytes(seed, 40 + 5 * seed as usize))).collect()
+        }
         other => panic!("no seeds for {other}"),
     }
 }

@@ -89,8 +89,9 @@ pub fn layer_diff(data: &[u8]) {
 
 fn edit(tree: &mut Tree, bytes: &mut Bytes<'_>) {
     let kind = bytes.next();
-    let path = bytes.pick(&PATHS);
-    match kind % 16 {
+    // The first names twice as often: the others are in them.
+    let path = PATHS[bytes.below(PATHS.len() + 8) % PATHS.len()];
+    match kind % 20 {
         0..=2 => {
             let content = [bytes.next()].repeat(bytes.below(4));
             if tree.get(path).is_some_and(|inode| matches!(inode.kind, Kind::File(_))) {
@@ -140,6 +141,23 @@ fn edit(tree: &mut Tree, bytes: &mut Bytes<'_>) {
                 && (matches!(inode.kind, Kind::File(_)) || (inode.kind == Kind::Dir && name != CAPABILITY))
             {
                 inode.xattrs.insert(name, value);
+            }
+        }
+        // What layers are most often wrong about: a directory that is made again, and what it has then.
+        16 | 17 => {
+            tree.remove(path);
+            if tree.make(path, Kind::Dir, 0o755) && bytes.next() & 1 == 1 {
+                let child = [path, b"/a"].concat();
+                tree.make(&child, if bytes.next() & 1 == 1 { Kind::Dir } else { Kind::File(Vec::new()) }, 0o755);
+            }
+        }
+        // Many files at once, for others to delete.
+        18 => {
+            for path in PATHS {
+                if tree.get(path).is_none() {
+                    let kind = if path.len() < 4 { Kind::Dir } else { Kind::File(b"x".to_vec()) };
+                    tree.make(path, kind, 0o755);
+                }
             }
         }
         15 if !tree.is_dir(path) => {
