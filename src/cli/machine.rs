@@ -135,7 +135,8 @@ pub fn engine(store: Store, flags: EngineFlags<'_>, settings: &Settings, env: &E
         CaBundle::Auto => lend::extra_authorities(&lend::TrustPaths::default())?,
     };
     let network = flags.network.map_or(build.network, args::Network::typed);
-    let registry = registry_options(env, build.retries)?;
+    let retries = flags.retries.unwrap_or(build.retries);
+    let registry = registry_options(env, retries)?;
     let fetch = fetch::Options {
         retry: registry.retry.clone(),
         path: env.path.clone().unwrap_or(fetch::Options::default().path),
@@ -144,7 +145,6 @@ pub fn engine(store: Store, flags: EngineFlags<'_>, settings: &Settings, env: &E
         tokens: tokens(&flags.secrets)?,
         ..fetch::Options::default()
     };
-    let retries = flags.retries.unwrap_or(build.retries);
     let options = Options {
         network,
         fetch,

@@ -83,8 +83,11 @@ fn what_cannot_be_had_is_said_by_line() {
         return;
     }
     let sandbox = add("http://user:hidden@127.0.0.1:1/f");
-    let ran = sandbox.run(&["build", "--set", "build.retries=0"]).exits(3).says(":2: `ADD http://127.0.0.1:1/f");
-    assert!(!ran.stderr.contains("hidden"), "{}", ran.stderr);
+    for once in [["--set", "build.retries=0"], ["--retries", "0"]] {
+        let ran = sandbox.run(&[&["build"], &once[..]].concat()).exits(3).says(":2: `ADD http://127.0.0.1:1/f");
+        assert!(!ran.stderr.contains("hidden"), "{}", ran.stderr);
+        assert!(!ran.stderr.contains("trying again"), "{}", ran.stderr);
+    }
 }
 
 /// A repository behind `git daemon`, on this machine's own address.
