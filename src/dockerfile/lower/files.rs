@@ -39,12 +39,7 @@ impl Lowering<'_> {
         let mut sources = Vec::new();
         for word in &transfer.sources {
             let written = self.expand(word)?;
-            if written.is_empty() {
-                let hint = Some("an empty path would copy everything: write `.` for that".to_owned());
-                let message = format!("a source of {keyword} is empty once its variables are expanded");
-                self.error(message, Some(word.span.clone()), hint);
-                return None;
-            }
+            // As in Docker, a source that comes to nothing is the whole context.
             let source = match source::classify(&written) {
                 Ok(source) => source,
                 Err(why) => {
