@@ -228,41 +228,43 @@ pub fn without_secrets(url: &str) -> String {
 
 /// Any text that may have addresses in it, without the users and passwords of those.
 pub fn without_logins(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
-        out.push_str(before);
-        let scheme = before.trim_end_matches("://").rsplit(|c: char| !c.is_ascii_alphanumeric()).next();
-        let end = after.find(|c: char| c == '/' || c.is_whitespace() || c == '"').unwrap_or(after.len());
-        rest = match after[..end].rfind('@') {
-            // The user of ssh is no secret, and part of the address.
-            Some(at) if scheme == Some("ssh") && !after[..at].contains(':') => after,
-            Some(at) => &after[at + 1..],
-            None => after,
-        };
-    }
-    out.push_str(rest);
-    out
+    rewrite_logins(text, |scheme, login, out| {
+        // The user of ssh is no secret, and part of the address.
+        if scheme == "ssh" && !login.contains(':') {
+            out.push_str(login);
+            out.push('@');
+        }
+    })
 }
 
 /// The same, with stars of the same length in their place: places within the text stay where they are.
 pub fn mask_logins(text: &str) -> String {
+    let stars = |c: char| if matches!(c, '$' | '{' | '}' | ':') { c.to_string() } else { "*".repeat(c.len_utf8()) };
+    rewrite_logins(text, |_, login, out| {
+        // A variable is no secret, and what it holds is not in the text.
+        match login.contains('$') {
+            true => out.push_str(login),
+            false => out.extend(login.chars().map(stars)),
+        }
+        out.push('@');
+    })
+}
+
+/// `put` gets scheme and login of each address in the text that has a login, and writes what is to stand there, `@`
+/// included.
+fn rewrite_logins(text: &str, put: impl Fn(&str, &str, &mut String)) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + 3);
         out.push_str(before);
+        rest = after;
         let end = after.find(|c: char| c == '/' || c.is_whitespace() || c == '"').unwrap_or(after.len());
-        let login = after[..end].rfind('@').unwrap_or(0);
-        // A variable is no secret, and what it holds is not in the text.
-        let stars = |c: char| if matches!(c, '$' | '{' | '}' | ':') { c.to_string() } else { "*".repeat(c.len_utf8()) };
-        let has_variable = after[..login].contains('$');
-        match has_variable {
-            true => out.push_str(&after[..login]),
-            false => out.extend(after[..login].chars().map(stars)),
+        if let Some(at) = after[..end].rfind('@') {
+            let scheme = before.trim_end_matches("://").rsplit(|c: char| !c.is_ascii_alphanumeric()).next();
+            put(scheme.unwrap_or_default(), &after[..at], &mut out);
+            rest = &after[at + 1..];
         }
-        rest = &after[login..];
     }
     out.push_str(rest);
     out
