@@ -276,7 +276,8 @@ impl Build<'_> {
         };
         let bounds = Bounds { time: *limit, disk: Some(watch) };
         let end = sandbox::call_within(helper, request, Streams::Capture(&mut show), self.ctl.cancel, bounds);
-        if end.is_err() {
+        if !matches!(end, Ok(End::Reported(Report::Exited(_)))) {
+            // Another try would not end in another way.
             *tail.borrow_mut() = Tail::default();
         }
         match end? {
@@ -289,15 +290,8 @@ impl Build<'_> {
                     None => error,
                 })
             }
-            // Another try would not end in another way.
-            End::Reported(other) => {
-                *tail.borrow_mut() = Tail::default();
-                Err(ended_badly(&other))
-            }
-            End::OutOfTime => {
-                *tail.borrow_mut() = Tail::default();
-                Err(out_of_time(*limit))
-            }
+            End::Reported(other) => Err(ended_badly(&other)),
+            End::OutOfTime => Err(out_of_time(*limit)),
         }
     }
 
