@@ -153,8 +153,19 @@ impl<'a> Reader<'a> {
         found
     }
 
+    /// A list of some of a few words, in the order of those; `what` completes "`x` is not …". None without the key.
+    pub fn some_of<T: Copy>(&mut self, key: &'static str, what: &str, choices: &[(&str, T)]) -> Option<Vec<T>> {
+        let known = |text: &str| match choices.iter().any(|(word, _)| *word == text) {
+            true => Ok(()),
+            false => Err(suggest::hint(text, choices.iter().map(|(word, _)| *word)).unwrap_or_default()),
+        };
+        let said = self.forms(key, what, known);
+        let chosen = choices.iter().filter(|(word, _)| said.iter().any(|s| s == word));
+        self.has(key).then(|| chosen.map(|(_, value)| *value).collect())
+    }
+
     /// A list of strings; items of other types and forms are reported and left out.
-    pub fn forms(&mut self, key: &'static str, what: &str, check: Form) -> Vec<String> {
+    pub fn forms(&mut self, key: &'static str, what: &str, check: impl Fn(&str) -> Result<(), String>) -> Vec<String> {
         let Some(node) = self.node(key) else { return Vec::new() };
         self.list_of(&self.below(key), node, what, check, true)
     }
@@ -165,7 +176,14 @@ impl<'a> Reader<'a> {
         self.list_of(&self.below(key), node, "", |_| Ok(()), false)
     }
 
-    pub fn list_of(&mut self, name: &str, node: &Node, what: &str, check: Form, unique: bool) -> Vec<String> {
+    pub fn list_of(
+        &mut self,
+        name: &str,
+        node: &Node,
+        what: &str,
+        check: impl Fn(&str) -> Result<(), String>,
+        unique: bool,
+    ) -> Vec<String> {
         let Value::Array(items) = &node.value else {
             self.wrong_type(name, node, "a list of strings");
             return Vec::new();

@@ -155,27 +155,12 @@ fn disk_limit(reader: &mut Reader<'_>) -> Option<u64> {
 }
 
 fn read_policy(reader: &mut Reader<'_>) -> Policy {
-    let engines = reader.has("engines").then(|| {
-        let known = |text: &str| match EngineName::ALL.iter().any(|e| e.as_str() == text) {
-            true => Ok(()),
-            false => Err(suggest::hint(text, EngineName::ALL.iter().map(|e| e.as_str())).unwrap_or_default()),
-        };
-        let allowed = reader.forms("engines", "an engine", known);
-        EngineName::ALL.into_iter().filter(|e| allowed.iter().any(|a| a == e.as_str())).collect()
-    });
+    let engines = reader.some_of("engines", "an engine", &engines());
     let registries = reader.has("registries").then(|| reader.forms("registries", "a registry", names::registry_host));
-    let entitlements = reader.has("entitlements").then(|| {
-        let known = |text: &str| match Entitlement::ALL.iter().any(|e| e.as_str() == text) {
-            true => Ok(()),
-            false => Err(suggest::hint(text, Entitlement::ALL.map(Entitlement::as_str)).unwrap_or_default()),
-        };
-        let allowed = reader.forms("entitlements", "something to allow", known);
-        Entitlement::ALL.into_iter().filter(|e| allowed.iter().any(|a| a == e.as_str())).collect()
-    });
-    // Asked for again, so that the keys are known when they are absent.
-    for key in ["engines", "registries", "entitlements"] {
-        reader.node(key);
-    }
+    let entitlements = Entitlement::ALL.map(|entitlement| (entitlement.as_str(), entitlement));
+    let entitlements = reader.some_of("entitlements", "something to allow", &entitlements);
+    // Asked for again, so that the key is known when it is absent.
+    reader.node("registries");
     Policy { engines, registries, entitlements }
 }
 

@@ -45,6 +45,14 @@ pub struct Settings {
     pub(super) image_sections: BTreeMap<String, Place>,
 }
 
+impl Settings {
+    /// The file whose `[policy]` says something, for whoever is refused by it.
+    pub fn policy_file(&self, key: &str) -> String {
+        let place = self.places.get(&format!("policy.{key}"));
+        place.map_or_else(|| "/etc/kollage/kollage.toml".into(), |place| place.file.path().display().to_string())
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct BuildSettings {
     /// The distribution: `debian`, `ubuntu`, `rocky`, …

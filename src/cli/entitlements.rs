@@ -20,8 +20,7 @@ pub fn entitlements(allow: &[String], network: Option<Network>, settings: &Setti
             }
         })?;
         if !settings.policy.allows_entitlement(found) {
-            let place = settings.places.get("policy.entitlements").map(|p| p.file.path().display().to_string());
-            let file = place.unwrap_or_else(|| "/etc/kollage/kollage.toml".into());
+            let file = settings.policy_file("entitlements");
             return Err(Error::bad_input(format!("`--allow {name}` is not possible on this machine"))
                 .hint(format!("[policy] in {file} says what may be allowed")));
         }

@@ -119,8 +119,7 @@ pub fn engine(store: Store, flags: EngineFlags<'_>, settings: &Settings, env: &E
         Some(text) => engine_name(text)?,
     };
     if !settings.policy.allows_engine(name) {
-        let place = settings.places.get("policy.engines").map(|p| p.file.path().display().to_string());
-        let file = place.unwrap_or_else(|| "/etc/kollage/kollage.toml".into());
+        let file = settings.policy_file("engines");
         return Err(Error::bad_input(format!("the engine `{}` is not allowed on this machine", name.as_str()))
             .hint(format!("[policy] in {file} says which are")));
     }

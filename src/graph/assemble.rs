@@ -342,13 +342,10 @@ fn bad_reference(resolved: &Resolved, reference: &str, reason: &str) -> Diagnost
 
 fn forbidden(resolved: &Resolved, reference: &str, settings: &Settings) -> Diagnostic {
     let registry = registry_of(reference);
-    let file = settings.places.get("policy.registries").map(|p| p.file.path().display().to_string());
     let message = format!("bases must not come from `{registry}` on this machine");
-    let diagnostic = at_reference(resolved, reference, Diagnostic::error(message));
-    match file {
-        Some(file) => diagnostic.hint(format!("[policy] in {file} says which registries are allowed")),
-        None => diagnostic,
-    }
+    let file = settings.policy_file("registries");
+    at_reference(resolved, reference, Diagnostic::error(message))
+        .hint(format!("[policy] in {file} says which registries are allowed"))
 }
 
 fn at_reference(resolved: &Resolved, reference: &str, diagnostic: Diagnostic) -> Diagnostic {
