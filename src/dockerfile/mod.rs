@@ -112,7 +112,11 @@ pub fn unsupported(resolved: &Resolved) -> Diagnostics {
 /// RUN instructions that ask for what is not granted, by line. Bases need not be known: variables that only they set
 /// count as empty.
 pub fn not_granted(resolved: &Resolved, granted: &BTreeSet<Entitlement>) -> Diagnostics {
-    unsupported::not_granted(resolved, &on_unknown_bases(resolved), granted)
+    // Hardly any Dockerfile asks for anything: the others need not be expanded to know it.
+    match unsupported::may_ask(resolved) {
+        true => unsupported::not_granted(resolved, &on_unknown_bases(resolved), granted),
+        false => Diagnostics::default(),
+    }
 }
 
 /// The same once the bases are known: this sees what their ONBUILD adds.

@@ -34,6 +34,16 @@ pub(super) fn check(resolved: &Resolved) -> Diagnostics {
     problems
 }
 
+/// Whether a RUN instruction has a flag that may ask for more than every step gets.
+pub(super) fn may_ask(resolved: &Resolved) -> bool {
+    resolved.stages.iter().any(|stage| {
+        let written = &resolved.dockerfile.stages[stage.index];
+        resolve::instructions(&resolved.dockerfile, &stage.base, written).any(|(instruction, _)| {
+            matches!(&instruction.kind, InstructionKind::Run(run) if run.network.is_some() || run.security.is_some())
+        })
+    })
+}
+
 /// RUN instructions that ask for what is not granted.
 pub(super) fn not_granted(
     resolved: &Resolved,
