@@ -35,8 +35,13 @@ impl Default for Retry {
 impl Retry {
     /// Before the try after this many.
     pub(crate) fn backoff(&self, tries: u32) -> Duration {
-        self.first_wait.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(self.longest_wait)
+        doubled(self.first_wait, tries).min(self.longest_wait)
     }
+}
+
+/// Twice as long after each try, from `first` after the first one.
+pub(crate) fn doubled(first: Duration, tries: u32) -> Duration {
+    first.saturating_mul(1 << tries.saturating_sub(1).min(16))
 }
 
 /// Who asks: named in events, and able to stop.

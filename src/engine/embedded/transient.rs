@@ -6,6 +6,7 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::time::Duration;
 
 use super::output::without_escapes;
+use crate::net::doubled;
 
 /// Lines at the end of the output that count: what a step got over long before it failed is not why it failed.
 const TAIL: usize = 60;
@@ -119,7 +120,7 @@ impl Tail {
 /// How long to wait before the next try: twice as long each time, and not all steps of a run at once.
 pub fn wait(first: Duration, tries: u32) -> Duration {
     const LONGEST: Duration = Duration::from_secs(60);
-    let full = first.saturating_mul(1 << (tries.saturating_sub(1)).min(16)).min(LONGEST);
+    let full = doubled(first, tries).min(LONGEST);
     // A hasher of the standard library starts from a random number.
     let random = std::hash::RandomState::new().build_hasher().finish();
     full / 2 + full.mul_f64((random >> 11) as f64 / (1u64 << 53) as f64) / 2
