@@ -21,6 +21,7 @@ use crate::error::{Context as _, Error, Result};
 
 mod caps;
 mod copy;
+mod data;
 mod init;
 mod inroot;
 mod isolate;
