@@ -253,18 +253,6 @@ pub(crate) fn seconds(duration: Duration) -> String {
     if duration.subsec_millis() == 0 { format!("{} s", duration.as_secs()) } else { format!("{duration:.1?}") }
 }
 
-/// For a person: `12.3 MB`.
-pub(crate) fn size(bytes: u64) -> String {
-    #[expect(clippy::cast_precision_loss, reason = "shown with one digit behind the point")]
-    let value = bytes as f64;
-    match bytes {
-        0..1_000 => format!("{bytes} B"),
-        1_000..1_000_000 => format!("{:.1} kB", value / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} MB", value / 1e6),
-        _ => format!("{:.1} GB", value / 1e9),
-    }
-}
-
 /// The end of the chain of causes: `Connection refused`. Layers above it repeat the address, which may have secrets.
 pub(crate) fn innermost(error: &reqwest::Error) -> String {
     let mut source: &dyn StdError = error;
@@ -328,10 +316,5 @@ mod tests {
         for host in ["127.0.0.1.example.org", "localhost.example.org:1", "10.0.0.1", "[::2]", "example.org"] {
             assert!(!is_loopback(host), "{host}");
         }
-    }
-
-    #[test]
-    fn sizes_are_short() {
-        assert_eq!([size(999), size(12_345), size(12_345_678)], ["999 B", "12.3 kB", "12.3 MB"]);
     }
 }

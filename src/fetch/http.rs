@@ -14,6 +14,7 @@ use super::{Fetched, Fetcher, Pin, WebFile};
 use crate::error::{Context as _, Error, Result};
 use crate::image::digest::{Digest, Key, KeyHasher};
 use crate::net::{self, Caller, Problem, Tries};
+use crate::quantity;
 
 /// What a server said about an address the last time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -131,7 +132,7 @@ impl Once<'_> {
         let modified = last_modified.as_deref().and_then(net::http_date).map(|time| time.as_second());
         let expected = response.content_length();
         if let Some(size) = expected {
-            self.caller.background(format!("Fetch {} ({})", self.shown, net::size(size)));
+            self.caller.background(format!("Fetch {} ({})", self.shown, quantity::shown(size)));
         }
         let work = self.fetcher.store.work_dir()?;
         let path = work.path().join("file");

@@ -16,6 +16,7 @@ use crate::image::digest::Digest;
 use crate::image::manifest::{DOCKER_CONFIG, Descriptor, Index, Manifest, OCI_CONFIG};
 use crate::image::store::Store;
 use crate::net::{Caller, block_on};
+use crate::quantity;
 use crate::registry::client::{Client, Document};
 use crate::registry::{Options, Reference, download};
 
@@ -116,7 +117,7 @@ async fn fetch(
             let i = next.replace(next.get() + 1);
             if first(i) {
                 if !store.has_blob(&layer.digest) {
-                    let size = megabytes(layer.size);
+                    let size = quantity::shown(layer.size);
                     caller.background(format!("downloading layer {} of {} ({size})", i + 1, layers.len()));
                     let what = format!("the layer {} ({size})", layer.digest);
                     fetch_blob(&client, store, layer, &what, work.path()).await?;
@@ -195,8 +196,4 @@ async fn all<F: Future<Output = Result<()>>>(futures: impl Iterator<Item = F>) -
         }
     })
     .await
-}
-
-fn megabytes(bytes: u64) -> String {
-    format!("{:.1} MB", bytes as f64 / 1e6)
 }

@@ -30,7 +30,7 @@ fn a_step_that_writes_too_much_is_stopped() {
         let error = lab.build(&format!("RUN {script}")).unwrap_err();
         assert_eq!(error.kind(), Kind::Failed, "{script}: {error}");
         let text = format!("{error} {:?} {:?}", error.causes(), error.hint_text());
-        assert!(text.contains("may write 33 MB") && text.contains("--disk-limit"), "{script}: {text}");
+        assert!(text.contains("may write 34 MB") && text.contains("--disk-limit"), "{script}: {text}");
         // Nothing is left of what it wrote.
         let work = lab.engine.store().root().join("tmp");
         let left: u64 = walk(&work);
@@ -40,7 +40,7 @@ fn a_step_that_writes_too_much_is_stopped() {
     lab.build("RUN dd if=/dev/zero of=/big bs=1M count=20").unwrap();
     let error = lab.build("RUN dd if=/dev/zero of=/other bs=1M count=20").unwrap_err();
     assert!(
-        format!("{:?}", error.causes()).contains("may write 33 MB") || error.message().contains("may write"),
+        format!("{:?}", error.causes()).contains("may write 34 MB") || error.message().contains("may write"),
         "{error}"
     );
 }
@@ -62,12 +62,12 @@ fn copies_and_commands_in_images_are_limited_too() {
     let lab = limited(16 * MB);
     lab.file("big", vec![1; 20 << 20]);
     let error = lab.build("COPY big /").unwrap_err();
-    assert!(format!("{error} {:?}", error.causes()).contains("may write 16 MB"), "{error}");
+    assert!(format!("{error} {:?}", error.causes()).contains("may write 17 MB"), "{error}");
     let built = lab.build("RUN true").unwrap();
     let args = ["sh", "-c", "dd if=/dev/zero of=/big bs=1M 2>/dev/null"].map(str::to_owned).to_vec();
     let request = RunRequest { args, ..RunRequest::default() };
     let error = lab.engine.run(&built, &request, None, &lab.cancel).unwrap_err();
-    assert!(error.message().contains("may write 16 MB"), "{error}");
+    assert!(error.message().contains("may write 17 MB"), "{error}");
 }
 
 #[test]

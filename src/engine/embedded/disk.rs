@@ -14,6 +14,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 
 use crate::error::{Error, Result};
 use crate::image::space::Space;
+use crate::quantity;
 
 /// Nobody writes faster than this, by the second; it tells how long one may look away.
 const FASTEST: u64 = 4 << 30;
@@ -110,8 +111,8 @@ impl Watch<'_> {
         }
         Err(Error::failed(format!(
             "stopped, as the build has written {} and may write {}",
-            amount(used),
-            amount(limit)
+            quantity::shown(used),
+            quantity::shown(limit)
         ))
         .hint("write less, or allow more with `--disk-limit SIZE` or `[engine] disk_limit`"))
     }
@@ -127,14 +128,6 @@ impl Watch<'_> {
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
         self.disk.used.fetch_sub(self.counted, Ordering::Relaxed);
-    }
-}
-
-fn amount(bytes: u64) -> String {
-    match bytes {
-        0..1_000_000 => format!("{} kB", bytes / 1000),
-        1_000_000..1_000_000_000 => format!("{} MB", bytes / 1_000_000),
-        _ => format!("{:.1} GB", bytes as f64 / 1e9),
     }
 }
 
@@ -215,7 +208,7 @@ mod tests {
         disk.watch(dir.path(), &one).look().unwrap();
         disk.watch(dir.path(), &one).keep().unwrap();
         let error = disk.watch(dir.path(), &other).look().unwrap_err();
-        assert!(error.message().contains("and may write 3 MB"), "{error}");
+        assert!(error.message().contains("and may write 3.1 MB"), "{error}");
         let error = disk.watch(dir.path(), &other).keep().unwrap_err();
         assert!(error.hint_text().is_some_and(|h| h.contains("--disk-limit")), "{error}");
         // Neither of those two counts any more.
