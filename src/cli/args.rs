@@ -58,6 +58,8 @@ pub enum Command {
     Plan(Plan),
     /// List images, profiles or plugins
     List(List),
+    /// Show what images weigh, by image or by layer
+    Images(Images),
     /// Draw the build graph
     Graph(GraphArgs),
     /// Write the Dockerfile and the context of each image
@@ -72,7 +74,7 @@ impl Command {
     /// Its files can have any owner, which takes root or a user namespace.
     pub fn uses_store(&self) -> bool {
         match self {
-            Command::Build(_) | Command::Plan(_) | Command::Run(_) | Command::Store(_) => true,
+            Command::Build(_) | Command::Plan(_) | Command::Run(_) | Command::Store(_) | Command::Images(_) => true,
             Command::Init(_) | Command::List(_) | Command::Graph(_) | Command::Render(_) => false,
         }
     }
@@ -323,6 +325,36 @@ pub enum ListWhat {
     Images,
     Profiles,
     Plugins,
+}
+
+#[derive(Debug, Args)]
+pub struct Images {
+    /// Images by name or glob (`neutron-*`), or `re:` and a regular expression [default: all of the catalogue, or of the
+    /// store where there is no catalogue]
+    #[arg(value_name = "PATTERN")]
+    pub patterns: Vec<String>,
+    /// Images of a profile; adds to the patterns
+    #[arg(short, long = "profile", value_name = "NAME")]
+    pub profiles: Vec<String>,
+    /// Images of the store, whatever the catalogue says
+    #[arg(long, conflicts_with = "profiles")]
+    pub all: bool,
+    /// Show every layer and what made it
+    #[arg(long)]
+    pub layers: bool,
+    #[command(flatten)]
+    pub settings: Settings,
+    /// How to show them
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: TableFormat,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum TableFormat {
+    #[default]
+    Text,
+    Json,
+    Markdown,
 }
 
 #[derive(Debug, Args)]

@@ -19,6 +19,7 @@ mod context;
 mod entitlements;
 mod environment;
 mod graph;
+mod images;
 mod init;
 mod list;
 mod machine;
@@ -88,6 +89,7 @@ impl App {
             Command::Build(args) => build::run(self, &args),
             Command::Plan(args) => plan::run(self, &args),
             Command::List(args) => list::run(self, &args),
+            Command::Images(args) => images::run(self, &args),
             Command::Graph(args) => graph::run(self, &args),
             Command::Render(args) => render::run(self, &args),
             Command::Run(args) => run::run(self, &args),

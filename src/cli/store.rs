@@ -47,7 +47,7 @@ fn ls(app: &App, store: &Store, format: TextOrJson) -> Result<u8> {
                     "updated": image.updated,
                     "created": image.created,
                     "platform": image.platform.as_ref().map(ToString::to_string),
-                    "layers": image.layers,
+                    "layers": image.layers.len(),
                     "size": image.size,
                     "compressed_size": image.compressed_size,
                     "problem": image.problem,
@@ -63,7 +63,7 @@ fn ls(app: &App, store: &Store, format: TextOrJson) -> Result<u8> {
         table.row([
             Cell::new(&image.name).paint(Paint::Strong),
             Cell::new(image.manifest.short()).paint(Paint::Dim),
-            Cell::new(image.layers.to_string()),
+            Cell::new(image.layers.len().to_string()),
             Cell::new(human::size(image.size)),
             Cell::new(human::size(image.compressed_size)),
             Cell::new(image.problem.clone().unwrap_or_default()).paint(Paint::Failed),

@@ -99,6 +99,26 @@ impl Table {
         out
     }
 
+    /// The same as a table of Markdown, in which empty columns are left out as well.
+    pub fn markdown(&self) -> String {
+        let shown: Vec<usize> = (0..self.heading.len())
+            .filter(|i| self.rows.iter().any(|row| row.get(*i).is_some_and(|cell| !cell.text.is_empty())))
+            .collect();
+        let line = |cell: &dyn Fn(usize) -> String| {
+            let cells: Vec<String> = shown.iter().map(|i| cell(*i)).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        let mut out = line(&|i| self.heading[i].clone());
+        out.push_str(&line(&|i| match self.aligns.get(i) {
+            Some(Align::Right) => "---:".into(),
+            _ => "---".into(),
+        }));
+        for row in &self.rows {
+            out.push_str(&line(&|i| row.get(i).map_or(String::new(), |cell| cell.text.replace('|', "\\|"))));
+        }
+        out
+    }
+
     fn line(&self, out: &mut String, row: &[Cell], widths: &[usize], look: Look, width: Option<usize>) {
         let last = widths.iter().rposition(|w| *w > 0).unwrap_or(0);
         let mut line = String::new();
@@ -165,6 +185,20 @@ mod tests {
         ^[1mkeystone^[0m  212 MB  identity service
         日本      1.2 GB  wide names line up; t…
         short
+        "#);
+    }
+
+    #[test]
+    fn markdown_has_its_bars_escaped() {
+        let mut table = images();
+        table.row(["a|b", "1 B", "", "c"]);
+        assert_snapshot!(table.markdown(), @r#"
+        | NAME | SIZE | SUMMARY |
+        | --- | ---: | --- |
+        | keystone | 212 MB | identity service |
+        | 日本 | 1.2 GB | wide names line up; this summary is a long one |
+        | short |  |  |
+        | a\|b | 1 B | c |
         "#);
     }
 

@@ -11,6 +11,7 @@ mod bad_input;
 mod build;
 mod demo;
 mod fetch;
+mod images;
 mod interrupt;
 mod options;
 mod registry;

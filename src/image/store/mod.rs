@@ -64,7 +64,7 @@ pub use blobs::BlobWriter;
 pub use locks::KeyLock;
 pub use prune::{PruneOptions, PruneReport};
 pub use tmp::WorkDir;
-pub use usage::{DiskUse, ImageInfo};
+pub use usage::{DiskUse, ImageInfo, LayerInfo};
 pub use verify::{Damage, Finding};
 
 /// The only format so far.

@@ -513,7 +513,9 @@ fn images_are_listed_with_their_sizes_also_damaged_ones() {
     let broken = store.put_blob(b"not a manifest").unwrap();
     store.set_ref("b:1", &broken).unwrap();
     let images = store.images().unwrap();
-    assert_eq!((images[0].name.as_str(), images[0].layers, images[0].size), ("a:1", 1, layer.size));
+    assert_eq!((images[0].name.as_str(), images[0].layers.len(), images[0].size), ("a:1", 1, layer.size));
+    assert_eq!((&images[0].layers[0].diff_id, images[0].layers[0].size), (&layer.diff_id, Some(layer.size)));
+    assert!(images[0].layers[0].compressed_size > 0);
     assert_eq!(images[0].platform, Some(Platform::host()));
     assert!(images[0].compressed_size > 0 && images[0].problem.is_none());
     assert!(images[1].problem.as_ref().unwrap().contains("no manifest"));

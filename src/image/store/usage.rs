@@ -1,4 +1,6 @@
-//! What is in the store, for `kollage store ls`.
+//! What is in the store, for `kollage store ls` and `kollage images`.
+
+use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -17,13 +19,25 @@ pub struct ImageInfo {
     pub updated: String,
     pub created: Option<String>,
     pub platform: Option<Platform>,
-    pub layers: usize,
+    pub layers: Vec<LayerInfo>,
+    pub labels: BTreeMap<String, String>,
     /// Of the compressed layers and the configuration: what a pull would transfer.
     pub compressed_size: u64,
     /// Of the uncompressed layers.
     pub size: u64,
     /// Why nothing more is known: a blob of the image is missing or damaged.
     pub problem: Option<String>,
+}
+
+/// One layer of an image, the lowest first.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LayerInfo {
+    pub diff_id: Digest,
+    /// Uncompressed; None: the layer is gone from the store.
+    pub size: Option<u64>,
+    pub compressed_size: u64,
+    /// The instruction that made it, as the history has it.
+    pub created_by: Option<String>,
 }
 
 /// Bytes on disk.
@@ -55,7 +69,8 @@ impl Store {
             updated: named.updated,
             created: None,
             platform: None,
-            layers: 0,
+            layers: Vec::new(),
+            labels: BTreeMap::new(),
             compressed_size: 0,
             size: 0,
             problem: None,
@@ -68,12 +83,22 @@ impl Store {
 
     fn fill_info(&self, info: &mut ImageInfo) -> Result<()> {
         let manifest = self.manifest(&info.manifest)?;
-        info.layers = manifest.layers.len();
         info.compressed_size = manifest.config.size + manifest.layers.iter().map(|l| l.size).sum::<u64>();
         let config = self.image_config(&manifest.config.digest)?;
-        info.size = config.rootfs.diff_ids.iter().filter_map(|d| self.layer(d)).map(|l| l.size).sum();
+        // Histories of images from elsewhere may be shorter than their layers, or missing.
+        let mut made = config.history.iter().filter(|h| !h.empty_layer).map(|h| h.created_by.clone());
+        for (diff_id, blob) in config.rootfs.diff_ids.iter().zip(&manifest.layers) {
+            info.layers.push(LayerInfo {
+                diff_id: diff_id.clone(),
+                size: self.layer(diff_id).map(|layer| layer.size),
+                compressed_size: blob.size,
+                created_by: made.next().flatten(),
+            });
+        }
+        info.size = info.layers.iter().filter_map(|layer| layer.size).sum();
         info.platform = Some(config.platform());
         info.created = config.created;
+        info.labels = config.config.labels;
         Ok(())
     }
 
