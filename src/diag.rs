@@ -47,6 +47,13 @@ pub struct Place {
     pub span: Range<usize>,
 }
 
+impl Place {
+    /// `images/keystone/image.toml:3`, as lists of origins have it.
+    pub fn line(&self) -> String {
+        format!("{}:{}", self.file.path.display(), self.file.line_column(self.span.start).0)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Diagnostic {
     pub severity: Severity,
@@ -54,13 +61,22 @@ pub struct Diagnostic {
     pub message: String,
     pub place: Option<Place>,
     /// Short text beside the underlined part.
-    pub label: Option<String>,
+    pub label: Option<Box<str>>,
     pub hint: Option<String>,
+    /// Other places that have to do with it, each with a few words about how.
+    pub related: Vec<(Place, String)>,
 }
 
 impl Diagnostic {
     pub fn error(message: impl Into<String>) -> Self {
-        Diagnostic { severity: Severity::Error, message: message.into(), place: None, label: None, hint: None }
+        Diagnostic {
+            severity: Severity::Error,
+            message: message.into(),
+            place: None,
+            label: None,
+            hint: None,
+            related: Vec::new(),
+        }
     }
 
     pub fn warning(message: impl Into<String>) -> Self {
@@ -72,8 +88,14 @@ impl Diagnostic {
         self
     }
 
+    /// Shows another place below the first: where the other half of a contradiction stands.
+    pub fn also(mut self, place: &Place, label: impl Into<String>) -> Self {
+        self.related.push((place.clone(), label.into()));
+        self
+    }
+
     pub fn label(mut self, label: impl Into<String>) -> Self {
-        self.label = Some(label.into());
+        self.label = Some(label.into().into_boxed_str());
         self
     }
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::engine::BaseSource;
 
-use super::names;
+use super::names::{self, Requirement};
 use super::pattern::Pattern;
 use super::reader::error;
-use super::types::{Catalogue, ImageDef, Parent, PluginDef};
+use super::types::{Catalogue, ImageDef, Parent, PluginDef, SourceDef};
 use crate::suggest;
 
 pub(super) struct Checker<'a> {
@@ -31,6 +31,7 @@ impl Checker<'_> {
         self.image_settings();
         self.profiles();
         self.policy();
+        self.release();
         self.problems
     }
 
@@ -359,6 +360,26 @@ impl Checker<'_> {
             let host = names::registry_of(reference);
             if reference != "scratch" && !policy.allows_registry(host) {
                 self.problems.push(self.forbidden(&image.places.place("image.from", &image.file), host));
+            }
+        }
+    }
+
+    /// What a release has a version of and nothing takes may be for later, or mistyped.
+    fn release(&mut self) {
+        let Some(release) = &self.catalogue.settings.release else { return };
+        let (images, plugins) = (self.catalogue.images.values(), self.catalogue.plugins.values());
+        let sources = images.map(|i| &i.sources).chain(plugins.map(|p| &p.sources)).flat_map(BTreeMap::values);
+        let taken: BTreeSet<String> = sources
+            .filter_map(|source| match source {
+                SourceDef::Pypi { requirement } => Some(names::normalised(Requirement::split(requirement).name)),
+                _ => None,
+            })
+            .collect();
+        for (name, place) in release.sources().filter(|(name, _)| !taken.contains(*name)) {
+            if let Some(near) = suggest::nearest(name, taken.iter().map(String::as_str)) {
+                let message = format!("no definition takes `{name}` from PyPI");
+                let warning = Diagnostic::warning(message).at(&place.file, place.span.clone());
+                self.problems.push(warning.hint(format!("did you mean `{near}`?")));
             }
         }
     }

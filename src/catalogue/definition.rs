@@ -11,7 +11,8 @@ use crate::engine::Check;
 use super::names;
 use super::pattern::Pattern;
 use super::reader::{Reader, error};
-use super::tree::Value;
+use super::release::Release;
+use super::tree::{self, Node, Table, Value};
 use super::types::{Packages, Recipe, SourceDef};
 
 /// Where definitions are read from.
@@ -20,6 +21,8 @@ pub(super) struct House {
     pub root: PathBuf,
     /// Names of the shared recipes; None: they were not looked for, and any name may be one.
     pub recipes: Option<Vec<String>>,
+    /// Says what definitions leave open.
+    pub release: Option<Arc<Release>>,
 }
 
 impl House {
@@ -84,6 +87,15 @@ pub(super) fn read(path: &Path, problems: &mut Diagnostics) -> Option<Arc<Source
             None
         }
     }
+}
+
+/// The tree of a definition's file, with what the release adds to it.
+pub(super) fn tree(file: &Arc<SourceFile>, house: &House, problems: &mut Diagnostics) -> Option<(Table, Place)> {
+    let Node { value: Value::Table(mut table), place } = tree::parse(file, problems)? else { return None };
+    if let Some(release) = &house.release {
+        release.fill_definition(&mut table);
+    }
+    Some((table, place))
 }
 
 /// None: `recipe` isn't said. Some(None): it is, and wrong.

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use crate::diag::{Diagnostics, SourceFile};
 
 use super::base;
-use super::definition::{Folder, House, Loaded, check_name, head_of, patterns, quoted, read, read_body, shared_recipe};
+use super::definition::{
+    self, Folder, House, Loaded, check_name, head_of, patterns, quoted, read, read_body, shared_recipe,
+};
 use super::names;
 use super::reader::{Out, Reader, error};
-use super::tree::{self, Node, Value};
 use super::types::{ImageDef, ImageKind, Packages, Parent, Places, PluginRules, Recipe, User};
 
 pub(super) fn load_image(folder: &Folder, house: &House) -> Loaded<ImageDef> {
@@ -31,10 +32,9 @@ pub(super) fn read_image(
     file: Arc<SourceFile>,
     mut problems: Diagnostics,
 ) -> Loaded<ImageDef> {
-    let Some(table) = tree::parse(&file, &mut problems) else { return Loaded::failed(problems) };
-    let Node { value: Value::Table(entries), place } = &table else { return Loaded::failed(problems) };
+    let Some((entries, place)) = definition::tree(&file, house, &mut problems) else { return Loaded::failed(problems) };
     let mut out = Out { problems, places: BTreeMap::new() };
-    let mut root = Reader::new(entries, place, &mut out);
+    let mut root = Reader::new(&entries, &place, &mut out);
     let head = root.table("image", |reader| read_head(reader, folder, house));
     if !root.has("image") {
         let problem = error(&head_of(&file), "there is no [image] table");

@@ -22,6 +22,7 @@ mod names;
 pub mod pattern;
 mod plugin;
 mod reader;
+mod release;
 mod settings;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -32,6 +33,7 @@ pub use base::parse_reference;
 pub use init::init;
 pub use names::registry_of;
 pub use pattern::Pattern;
+pub use release::Release;
 pub use settings::limit_of_steps;
 pub use types::*;
 
@@ -41,10 +43,11 @@ impl Catalogue {
     /// Reads the catalogue at `root` (the directory with `kollage.toml`).
     pub fn load(root: &Path, overrides: &Overrides, config: &ConfigFiles) -> Result<Catalogue, Diagnostics> {
         let mut problems = Diagnostics::default();
-        let mut house = House { root: root.to_owned(), recipes: None };
+        let mut house = House { root: root.to_owned(), recipes: None, release: None };
         house.recipes = Some(recipes(&house, &mut problems));
         let project = house.path("kollage.toml");
         let settings = settings::load(Some(&project), overrides, config, &mut problems);
+        house.release = settings.as_ref().and_then(|settings| settings.release.clone());
 
         let folders = folders(&house, "images", &mut problems);
         let (images, broken_images) =
@@ -166,6 +169,18 @@ impl Catalogue {
         ordered
     }
 
+    /// Why the release that is set has not what an image or plugin takes from PyPI; None: it has, or there is none.
+    pub fn not_in_release(
+        &self,
+        owner: &str,
+        sources: &BTreeMap<String, SourceDef>,
+        places: &Places,
+        file: &Arc<SourceFile>,
+    ) -> Option<Diagnostic> {
+        let settings = &self.settings;
+        settings.release.as_ref()?.refusal(owner, sources, places, file, settings.places.get("build.release"))
+    }
+
     /// Why a plugin cannot be put on an image; None: it can.
     pub fn refusal(&self, image: &ImageDef, plugin: &PluginDef) -> Option<Diagnostic> {
         check::refusal(image, plugin).map(|(message, hint)| Diagnostic::error(message).hint(hint))
@@ -173,15 +188,20 @@ impl Catalogue {
 }
 
 /// What is wrong with the text of one definition by itself, its file unread: for editors and for fuzzing.
-/// `name` is `image.toml`, `plugin.toml` or `kollage.toml`.
+/// `name` is `image.toml`, `plugin.toml`, `release.toml` or `kollage.toml`.
 pub fn check_text(name: &str, text: &str) -> Diagnostics {
     let file = SourceFile::new(name, text);
-    let house = House { root: Path::new(".").to_owned(), recipes: None };
+    let house = House { root: Path::new(".").to_owned(), recipes: None, release: None };
     let dir = Path::new("images/image").to_owned();
     let folder = Folder { name: "image".into(), dir, toml: true, template: false, dockerfile: false };
     let problems = match name {
         "image.toml" => image::read_image(&folder, &house, file, Diagnostics::default()).problems,
         "plugin.toml" => plugin::read_plugin(&folder, &house, file, Diagnostics::default()).problems,
+        "release.toml" => {
+            let mut problems = Diagnostics::default();
+            release::read_release("release", &file, None, &mut problems);
+            problems
+        }
         _ => settings::check(&file),
     };
     sorted(problems)

@@ -186,24 +186,21 @@ pub(super) fn rpm(text: &str) -> Result<(), String> {
 
 /// What pip takes: a name, extras, and version specifiers. No URLs, no options.
 pub(super) fn requirement(text: &str) -> Result<(), String> {
-    let name_end = text.find(|c: char| !(c.is_ascii_alphanumeric() || "._-".contains(c))).unwrap_or(text.len());
-    let (name, mut rest) = text.split_at(name_end);
+    let Requirement { name, extras, specifiers } = Requirement::split(text);
     if !name.starts_with(|c: char| c.is_ascii_alphanumeric()) || !name.ends_with(|c: char| c.is_ascii_alphanumeric()) {
         return Err("it has to begin with the name of a distribution on PyPI".into());
     }
-    if let Some(extras) = rest.strip_prefix('[') {
-        let (extras, after) = extras.split_once(']').ok_or("`[` is never closed")?;
+    if let Some(extras) = extras.strip_prefix('[') {
+        let extras = extras.strip_suffix(']').ok_or("`[` is never closed")?;
         let fine = |e: &str| !e.is_empty() && e.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
         if !extras.split(',').map(str::trim).all(fine) {
             return Err(format!("`[{extras}]` isn't a list of extras"));
         }
-        rest = after;
     }
-    let rest = rest.trim();
-    if rest.is_empty() {
+    if specifiers.is_empty() {
         return Ok(());
     }
-    for specifier in rest.split(',').map(str::trim) {
+    for specifier in specifiers.split(',').map(str::trim) {
         let version = ["===", "==", "~=", "!=", "<=", ">=", "<", ">"].iter().find_map(|op| specifier.strip_prefix(op));
         let version = version.ok_or_else(|| format!("`{specifier}` isn't a version specifier, such as `>=1.0`"))?;
         let version = version.trim();
@@ -212,6 +209,38 @@ pub(super) fn requirement(text: &str) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// `keystone[ldap]>=30`, taken apart and not judged.
+pub(super) struct Requirement<'a> {
+    pub name: &'a str,
+    /// With their brackets.
+    pub extras: &'a str,
+    pub specifiers: &'a str,
+}
+
+impl<'a> Requirement<'a> {
+    pub fn split(text: &'a str) -> Self {
+        let name_end = text.find(|c: char| !(c.is_ascii_alphanumeric() || "._-".contains(c))).unwrap_or(text.len());
+        let (name, rest) = text.split_at(name_end);
+        let extras_end = if rest.starts_with('[') { rest.find(']').map_or(rest.len(), |at| at + 1) } else { 0 };
+        let (extras, specifiers) = rest.split_at(extras_end);
+        Requirement { name, extras, specifiers: specifiers.trim() }
+    }
+}
+
+/// The name of a distribution as PyPI compares it: `Oslo.DB` and `oslo-db` are one.
+pub(super) fn normalised(name: &str) -> String {
+    let parts = name.split(['-', '_', '.']).filter(|part| !part.is_empty());
+    parts.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
+}
+
+/// A package by its name alone.
+pub(super) fn deb_name(text: &str) -> Result<(), String> {
+    match text.find([':', '=', '/']) {
+        Some(at) => Err(format!("it is a name, without `{}`", &text[at..])),
+        None => deb(text),
+    }
 }
 
 pub(super) fn env(text: &str) -> Result<(), String> {

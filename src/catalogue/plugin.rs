@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use crate::diag::{Diagnostics, SourceFile};
 
-use super::definition::{Folder, House, Loaded, check_name, head_of, patterns, read, read_body, shared_recipe};
+use super::definition::{self, Folder, House, Loaded, check_name, head_of, patterns, read, read_body, shared_recipe};
 use super::names;
 use super::pattern::Pattern;
 use super::reader::{Out, Reader, error};
-use super::tree::{self, Node, Value};
 use super::types::{Places, PluginDef, Recipe};
 
 pub(super) fn load_plugin(folder: &Folder, house: &House) -> Loaded<PluginDef> {
@@ -27,10 +26,9 @@ pub(super) fn read_plugin(
     file: Arc<SourceFile>,
     mut problems: Diagnostics,
 ) -> Loaded<PluginDef> {
-    let Some(table) = tree::parse(&file, &mut problems) else { return Loaded::failed(problems) };
-    let Node { value: Value::Table(entries), place } = &table else { return Loaded::failed(problems) };
+    let Some((entries, place)) = definition::tree(&file, house, &mut problems) else { return Loaded::failed(problems) };
     let mut out = Out { problems, places: BTreeMap::new() };
-    let mut root = Reader::new(entries, place, &mut out);
+    let mut root = Reader::new(&entries, &place, &mut out);
     let head = root.table("plugin", |reader| PluginHead {
         summary: reader.string("summary").unwrap_or_default(),
         images: patterns(reader, "images", "a pattern of images"),

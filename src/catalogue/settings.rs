@@ -11,6 +11,7 @@ use crate::image::store::Codec;
 
 use super::names;
 use super::reader::{Out, Reader, error};
+use super::release;
 use super::tree::{self, Node, Table, Value};
 use super::types::{
     BuildSettings, CaBundle, ConfigFiles, EngineName, EngineSettings, Overrides, PackageType, Places, Policy, Settings,
@@ -56,11 +57,16 @@ pub(super) fn load(
     if !readable {
         return None;
     }
+    let releases = project.map(|project| project.with_file_name("releases"));
+    let release = releases.and_then(|dir| release::load(&merged, &dir, problems));
+    if let Some(release) = &release {
+        release.fill_settings(&mut merged);
+    }
     let place = first.unwrap_or_else(|| Place { file: SourceFile::new("kollage.toml", ""), span: 0..0 });
     let mut out = Out::default();
     let settings = read_settings(&merged, &place, &mut out);
     problems.extend(std::mem::take(&mut out.problems));
-    Some(Settings { places: Places(out.places), ..settings })
+    Some(Settings { release, places: Places(out.places), ..settings })
 }
 
 /// One file by itself.

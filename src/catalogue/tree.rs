@@ -37,6 +37,35 @@ pub(super) struct Entry {
     pub node: Node,
 }
 
+impl Node {
+    pub fn table(&self) -> Option<&Table> {
+        match &self.value {
+            Value::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+
+    pub fn table_mut(&mut self) -> Option<&mut Table> {
+        match &mut self.value {
+            Value::Table(table) => Some(table),
+            _ => None,
+        }
+    }
+}
+
+/// What stands at the end of a path of keys.
+pub(super) fn get<'a>(table: &'a Table, path: &[&str]) -> Option<&'a Node> {
+    let (first, rest) = path.split_first()?;
+    let node = &table.get(*first)?.node;
+    if rest.is_empty() { Some(node) } else { get(node.table()?, rest) }
+}
+
+pub(super) fn get_mut<'a>(table: &'a mut Table, path: &[&str]) -> Option<&'a mut Node> {
+    let (first, rest) = path.split_first()?;
+    let node = &mut table.get_mut(*first)?.node;
+    if rest.is_empty() { Some(node) } else { get_mut(node.table_mut()?, rest) }
+}
+
 impl Value {
     /// For "should be a string, not …".
     pub fn kind(&self) -> &'static str {

@@ -12,6 +12,7 @@ use crate::engine::{BaseSource, Check};
 use crate::image::store::Codec;
 
 use super::pattern::Pattern;
+use super::release::Release;
 
 /// Everything that a maintainer wrote, loaded and checked as one.
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub struct Settings {
     pub image_plugins: BTreeMap<String, Vec<String>>,
     pub engine: EngineSettings,
     pub policy: Policy,
+    /// What `build.release` names; None where the catalogue keeps no releases.
+    pub release: Option<Arc<Release>>,
     /// `[vars]`, for recipes (`vars.NAME`); an image's own `[vars]` are in `image.vars`.
     pub vars: toml::Table,
     /// By dotted path: `build.tag`, `profiles.main`, `profiles.main.0`, `images.keystone.plugins.0`.

@@ -99,7 +99,9 @@ pub fn assemble_one(
 }
 
 fn prepare_image(catalogue: &Catalogue, image: &ImageDef, inputs: &Inputs) -> Result<Prepared, Diagnostics> {
-    if let Some(diagnostic) = image.unbuildable() {
+    let owner = format!("image `{}`", image.name);
+    let unknown = || catalogue.not_in_release(&owner, &image.sources, &image.places, &image.file);
+    if let Some(diagnostic) = image.unbuildable().or_else(unknown) {
         return Err(one(diagnostic));
     }
     let rendered = template::render_image(catalogue, image)?;
@@ -277,7 +279,9 @@ impl Assembly<'_> {
         applied: &[String],
         last: bool,
     ) -> Result<NodeId, Diagnostics> {
-        if let Some(diagnostic) = plugin.unbuildable() {
+        let owner = format!("plugin `{}`", plugin.name);
+        let unknown = || self.catalogue.not_in_release(&owner, &plugin.sources, &plugin.places, &plugin.file);
+        if let Some(diagnostic) = plugin.unbuildable().or_else(unknown) {
             return Err(one(diagnostic));
         }
         let rendered = template::render_plugin(self.catalogue, plugin, image, reference)?;

@@ -63,6 +63,8 @@ fn render_one(renderer: &Renderer, diagnostic: &Diagnostic, color: bool, width: 
     let hint = diagnostic.hint.as_deref().map(|hint| Level::HELP.with_name("hint").message(text::one_line(hint)));
 
     let excerpt = diagnostic.place.as_ref().map(|place| Excerpt::of(place, width));
+    let related: Vec<(Excerpt, String)> =
+        diagnostic.related.iter().map(|(place, label)| (Excerpt::of(place, width), text::one_line(label))).collect();
     let group: Group<'_> = match &excerpt {
         Some(excerpt) => {
             let label = diagnostic.label.as_deref().map(text::one_line);
@@ -71,7 +73,14 @@ fn render_one(renderer: &Renderer, diagnostic: &Diagnostic, color: bool, width: 
                 .path(excerpt.path.as_str())
                 .line_start(excerpt.number)
                 .annotation(annotation);
-            title.element(snippet).elements(hint)
+            let others = related.iter().map(|(excerpt, label)| {
+                let annotation = AnnotationKind::Context.span(excerpt.span.clone()).label(label.as_str());
+                Snippet::source(excerpt.line.as_str())
+                    .path(excerpt.path.as_str())
+                    .line_start(excerpt.number)
+                    .annotation(annotation)
+            });
+            title.element(snippet).elements(others).elements(hint)
         }
         None => {
             // Without a snippet a message is set in as if there were one; a hint reads better right below.
@@ -284,6 +293,35 @@ mod tests {
     }
 
     #[test]
+    fn the_other_place_of_a_contradiction_is_shown_below() {
+        let (file, other) = (image_toml(), SourceFile::new("overlay.toml", "[[change]]\nuser.uid.override = 3\n"));
+        let place = |file: &Arc<SourceFile>, needle: &str| Place { file: file.clone(), span: span(file, needle) };
+        let mut all = Diagnostics::default();
+        all.push(
+            Diagnostic::error("`uid` is changed twice")
+                .at(&other, span(&other, "3"))
+                .also(&place(&file, "\"日本\""), "what the definition says")
+                .hint("leave one out"),
+        );
+        assert_snapshot!(render(&all, false, 80), @r##"
+        error: `uid` is changed twice
+         --> overlay.toml:2:21
+          |
+        2 | user.uid.override = 3
+          |                     ^
+          |
+         ::: images/keystone/image.toml:7:7
+          |
+        7 | uid = "日本" # 日本
+          |       ------ what the definition says
+          |
+          = hint: leave one out
+
+        1 problem in 1 file
+        "##);
+    }
+
+    #[test]
     fn long_lines_are_trimmed_around_the_place() {
         let line = format!("RUN {} && false && {}\n", "true && ".repeat(30), "echo more ".repeat(30));
         let file = SourceFile::new("Dockerfile", format!("FROM scratch\n{line}"));
@@ -395,7 +433,7 @@ mod tests {
         ) {
             let file = SourceFile::new("a\u{1b}[31m/b", text);
             let mut diagnostic = Diagnostic::error(message.clone()).at(&file, start..end).hint(message);
-            diagnostic.label = label;
+            diagnostic.label = label.map(String::into_boxed_str);
             let mut all = Diagnostics::default();
             all.push(diagnostic);
             let shown = render(&all, color, width);

@@ -5,6 +5,8 @@
 //!   `requirement`, `path`, `url`, `ref`, `sha256` as the kind has them), `env`, `labels`, `ports`, `volumes`, `vars`
 //! - `parent`: what FROM says
 //! - `build`: `base`, `base_tag`, `release`, `base_package_type`, `namespace`, `registry`, `tag`
+//! - `release`: `name`, `constraints` (a list of `name==version`), `packages` (versions by package); none where the
+//!   catalogue keeps no releases
 //! - `vars`: those of `kollage.toml`
 //! - in recipes of plugins `plugin`: `name`, `summary`, `packages`, `build_packages`, `sources`, `env`, `labels`,
 //!   `vars`; `image` is then the image that it is put on
@@ -22,6 +24,7 @@ pub(super) fn for_image(catalogue: &Catalogue, image: &ImageDef, parent: &str) -
         image => self::image(catalogue, image),
         parent => parent,
         build => build(catalogue),
+        release => release(catalogue),
         vars => table(&catalogue.settings.vars),
     }
 }
@@ -42,6 +45,7 @@ pub(super) fn for_plugin(catalogue: &Catalogue, plugin: &PluginDef, on: &ImageDe
         image => image(catalogue, on),
         parent => parent,
         build => build(catalogue),
+        release => release(catalogue),
         vars => table(&catalogue.settings.vars),
     }
 }
@@ -87,6 +91,15 @@ fn build(catalogue: &Catalogue) -> Value {
         registry => build.registry.as_deref(),
         tag => build.tag.as_str(),
     }
+}
+
+fn release(catalogue: &Catalogue) -> Option<Value> {
+    let release = catalogue.settings.release.as_ref()?;
+    Some(context! {
+        name => release.name.as_str(),
+        constraints => list(&release.constraints),
+        packages => map(&release.packages),
+    })
 }
 
 fn packages(catalogue: &Catalogue, packages: &Packages) -> (Value, Value) {

@@ -177,7 +177,7 @@ RUN echo hello keystone
     ), @r##"
 error: the recipe of image `keystone` cannot be rendered: `nothing` is undefined (from images/keystone/Dockerfile.j2:2)
   at images/_recipes/macros.j2:1:33: x
-  hint: there are `image`, `parent`, `build`, `vars`
+  hint: there are `image`, `parent`, `build`, `release`, `vars`
 "##);
 }
 

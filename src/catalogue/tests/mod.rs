@@ -5,6 +5,7 @@ use std::path::Path;
 
 mod bad;
 mod random;
+mod release;
 mod settings;
 
 use super::*;
@@ -67,6 +68,11 @@ impl Tree {
                 let (line, column) = place.file.line_column(place.span.start);
                 let underlined = place.file.text[place.span.clone()].replace('\n', "⏎");
                 writeln!(text, "  at {}:{line}:{column}: {underlined}", place.file.path.display()).unwrap();
+            }
+            for (place, label) in &d.related {
+                let (line, column) = place.file.line_column(place.span.start);
+                let underlined = place.file.text[place.span.clone()].replace('\n', "⏎");
+                writeln!(text, "  and {}:{line}:{column}: {underlined} ({label})", place.file.path.display()).unwrap();
             }
             if let Some(hint) = &d.hint {
                 writeln!(text, "  hint: {hint}").unwrap();

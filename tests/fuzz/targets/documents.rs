@@ -64,7 +64,7 @@ pub fn dockerfile(data: &[u8]) {
 /// Any text as each of the files of a catalogue.
 pub fn definitions(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    for name in ["image.toml", "plugin.toml", "kollage.toml"] {
+    for name in ["image.toml", "plugin.toml", "release.toml", "kollage.toml"] {
         in_bounds(&check_text(name, text));
     }
 }
