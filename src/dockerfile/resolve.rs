@@ -161,7 +161,7 @@ fn complete(dockerfile: &Dockerfile, from: &FromLine, expanded: &Expanded, probl
         return;
     };
     let mut problem = Diagnostic::error(message).at(&dockerfile.file, from.image.span.clone());
-    problem.label = Some(format!("this becomes `{text}`"));
+    problem.label = Some(format!("this becomes `{text}`").into());
     problem.hint =
         expanded.unset.iter().next().map(|name| {
             format!("give `{name}` a value: `ARG {name}=…` before the first FROM, or `--build-arg {name}=…`")

@@ -186,7 +186,7 @@ impl<'a> Lowering<'a> {
         let span = span.filter(|_| !self.at.onbuild).unwrap_or_else(|| self.at.span.clone());
         let mut problem = Diagnostic::error(message).at(&self.dockerfile.file, span);
         if self.at.onbuild {
-            problem.label = Some(format!("runs `{}`", self.at.title));
+            problem.label = Some(format!("runs `{}`", self.at.title).into());
         }
         problem.hint = hint;
         self.problems.push(problem);
