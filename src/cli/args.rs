@@ -66,6 +66,8 @@ pub enum Command {
     Render(Render),
     /// Run a command in an image
     Run(RunArgs),
+    /// Open a shell in an image, or in what one of its steps left
+    Shell(ShellArgs),
     /// Look at and look after the store
     Store(StoreArgs),
 }
@@ -74,7 +76,12 @@ impl Command {
     /// Its files can have any owner, which takes root or a user namespace.
     pub fn uses_store(&self) -> bool {
         match self {
-            Command::Build(_) | Command::Plan(_) | Command::Run(_) | Command::Store(_) | Command::Images(_) => true,
+            Command::Build(_)
+            | Command::Plan(_)
+            | Command::Run(_)
+            | Command::Shell(_)
+            | Command::Store(_)
+            | Command::Images(_) => true,
             Command::Init(_) | Command::List(_) | Command::Graph(_) | Command::Render(_) => false,
         }
     }
@@ -395,6 +402,12 @@ pub struct RunArgs {
     /// Command to run instead of the image's own
     #[arg(value_name = "CMD", last = true)]
     pub command: Vec<String>,
+    /// Give it a terminal of its own
+    #[arg(short, long)]
+    pub tty: bool,
+    /// Let it read standard input; it always does, so this is for those who are used to typing `-it`
+    #[arg(short, long)]
+    pub interactive: bool,
     /// User to run as
     #[arg(short, long, value_name = "USER[:GROUP]")]
     pub user: Option<String>,
@@ -410,6 +423,31 @@ pub struct RunArgs {
     /// Network: host or none
     #[arg(long, value_name = "MODE")]
     pub network: Option<Network>,
+}
+
+#[derive(Debug, Args)]
+pub struct ShellArgs {
+    /// Image by its name in the catalogue or the store. IMAGE@STEP is the state after a step of an image of the catalogue,
+    /// or before it, when it failed: a number or a part of its title, as a build shows them, or `last` for the last
+    /// one that succeeded
+    #[arg(value_name = "IMAGE[@STEP]")]
+    pub image: String,
+    /// Command to run instead of a shell
+    #[arg(value_name = "CMD", last = true)]
+    pub command: Vec<String>,
+    /// The state before the step, although it succeeded
+    #[arg(long)]
+    pub before: bool,
+    /// Show the steps of the image, and which of them are in the store
+    #[arg(long, conflicts_with_all = ["command", "before"])]
+    pub list: bool,
+    /// User to run as [default: that of the image or step]
+    #[arg(short, long, value_name = "USER[:GROUP]")]
+    pub user: Option<String>,
+    #[command(flatten)]
+    pub settings: Settings,
+    #[command(flatten)]
+    pub surroundings: Surroundings,
 }
 
 #[derive(Debug, Args)]

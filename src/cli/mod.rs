@@ -29,10 +29,12 @@ mod plan;
 mod render;
 mod run;
 mod secret;
+mod shell;
 mod signals;
 mod ssh;
 mod store;
 mod surroundings;
+mod terminal;
 mod workspace;
 
 /// What every command gets besides its own arguments.
@@ -93,6 +95,7 @@ impl App {
             Command::Graph(args) => graph::run(self, &args),
             Command::Render(args) => render::run(self, &args),
             Command::Run(args) => run::run(self, &args),
+            Command::Shell(args) => shell::run(self, &args),
             Command::Store(args) => store::run(self, &args.command),
         }
     }

@@ -1,16 +1,17 @@
-//! `kollage run`: a command in an image, on a copy that is thrown away.
+//! `kollage run`: a command in an image, on a copy that is thrown away. `kollage shell` runs its shells the same way.
 
 use std::io;
 use std::os::fd::AsFd;
 
-use crate::cli::App;
 use crate::cli::args::{self, RunArgs, Select, Settings};
 use crate::cli::machine::{self, EngineFlags};
 use crate::cli::signals;
 use crate::cli::workspace::{Workspace, build_arg, catalogue_root, store_path};
+use crate::cli::{App, terminal};
 use crate::dockerfile::step::Network;
 use crate::engine::Built;
-use crate::engine::embedded::run::RunRequest;
+use crate::engine::embedded::EmbeddedEngine;
+use crate::engine::embedded::run::{Finished, RunRequest};
 use crate::error::{Error, Result};
 use crate::event::Cancel;
 use crate::image::digest::KeyHasher;
@@ -32,6 +33,9 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8> {
     // Only its configuration matters for running.
     let built = Built { key: KeyHasher::new("run").finish(), config, size: 0 };
     let mut env = Vec::new();
+    if args.tty {
+        env.push(terminal_type(app));
+    }
     for text in &args.env {
         env.extend(build_arg("--env", text, &app.env)?);
     }
@@ -46,16 +50,35 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8> {
     };
     let cancel = Cancel::new()?;
     signals::watch(&cancel, |_| {})?;
-    let finished = engine.run(&built, &request, Some(io::stdin().as_fd()), &cancel)?;
+    let finished = match args.tty {
+        true => on_terminal(&engine, &built, &request, &cancel)?,
+        false => engine.run(&built, &request, Some(io::stdin().as_fd()), &cancel)?,
+    };
+    Ok(code(app, &image.name, finished))
+}
+
+/// With a terminal of its own, shown on the one that the person sits at.
+pub fn on_terminal(engine: &EmbeddedEngine, built: &Built, request: &RunRequest, cancel: &Cancel) -> Result<Finished> {
+    let (terminal, _raw) = terminal::borrow("`--tty`")?;
+    engine.run_on_terminal(built, request, terminal, cancel)
+}
+
+/// What programs that draw on a terminal ask for first.
+pub fn terminal_type(app: &App) -> (String, String) {
+    ("TERM".into(), app.facts.term.clone().unwrap_or_else(|| "xterm".into()))
+}
+
+/// Why a command never began is said; its own messages were its own business.
+pub fn code(app: &App, image: &str, finished: Finished) -> u8 {
     if let Some(message) = finished.message {
-        app.say(&format!("error: {}: {message}", image.name));
+        app.say(&format!("error: {image}: {message}"));
     }
-    Ok(u8::try_from(finished.code).unwrap_or(1))
+    u8::try_from(finished.code).unwrap_or(1)
 }
 
 /// By the name that the catalogue gives it, else by the name in the store, whose tag or namespace may be left out when
 /// that leaves one image.
-fn find(store: &Store, wanted: &str, workspace: Option<&Workspace>) -> Result<Ref> {
+pub fn find(store: &Store, wanted: &str, workspace: Option<&Workspace>) -> Result<Ref> {
     let of_catalogue = workspace.filter(|w| w.catalogue.images.contains_key(wanted));
     if let Some(workspace) = of_catalogue {
         let name = workspace.catalogue.image_ref(wanted);

@@ -22,6 +22,7 @@ mod rootless;
 mod sandbox;
 mod secrets;
 mod support;
+mod terminal;
 #[path = "../common/tools.rs"]
 mod tools;
 #[path = "../user/mod.rs"]

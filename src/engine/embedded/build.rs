@@ -31,6 +31,45 @@ pub fn build(engine: &EmbeddedEngine, job: &BuildJob, ctl: &Ctl<'_>) -> Result<B
     build.run()
 }
 
+/// A step that touches files, and what earlier builds left of it in the store.
+#[derive(Clone, Debug)]
+pub struct StepState {
+    /// Counted as in the progress of a build.
+    pub number: usize,
+    /// Index in the job's stages, and position there.
+    pub stage: usize,
+    pub position: usize,
+    /// The layers that it begins with; None: what it needs is not there.
+    pub before: Option<Vec<Digest>>,
+    /// The layers that it leaves; None: it failed, was never run, or was another step then.
+    pub after: Option<Vec<Digest>>,
+}
+
+/// Carries nothing out.
+pub fn states(engine: &EmbeddedEngine, job: &BuildJob, ctl: &Ctl<'_>) -> Result<Vec<StepState>> {
+    let mut build = Build { engine, job, ctl, created: String::new(), stages: HashMap::new(), step: 0, steps: 0 };
+    let mut states = Vec::new();
+    for (number, stage) in job.stages.iter().enumerate() {
+        let mut tree = match &stage.base {
+            StageBase::Stage(index) => build.stages.get(index).cloned(),
+            base => Some(build.base(base)?),
+        };
+        for (position, step) in stage.steps.iter().enumerate().filter(|(_, step)| step.action.touches_files()) {
+            let before = tree.take().map(|tree| tree.diff_ids);
+            let recorded = before.as_ref().and_then(|below| {
+                let layer = build.recorded(&build.key(stage.index, position, step, below))?;
+                Some(below.iter().cloned().chain(layer).collect::<Vec<Digest>>())
+            });
+            tree = recorded.clone().map(|diff_ids| Tree { diff_ids, ..Tree::default() });
+            states.push(StepState { number: states.len() + 1, stage: number, position, before, after: recorded });
+        }
+        if let Some(tree) = tree {
+            build.stages.insert(stage.index, tree);
+        }
+    }
+    Ok(states)
+}
+
 /// A stage as far as it is built.
 #[derive(Clone, Debug, Default)]
 struct Tree {
@@ -365,7 +404,9 @@ pub fn ended_badly(report: &Report) -> Error {
                 None => error,
             }
         }
-        Report::Done { .. } | Report::Failure(_) => Error::failed("the helper gave an answer to another question"),
+        Report::Terminal | Report::Done { .. } | Report::Failure(_) => {
+            Error::failed("the helper gave an answer to another question")
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! - [`preflight`]: what must hold before anything starts
 //! - [`lend`]: what the host lends to a step and takes back; [`agent`]: its ssh-agents
 //! - [`transient`]: which failures of a step are worth another try
+//! - [`terminal`]: a terminal of a command's own, shown on another
 //! - [`helper`]: the process that enters namespaces, mounts and becomes a step; [`sandbox`]: how it is talked to
 
 use std::io;
@@ -27,7 +28,7 @@ use crate::net::Caller;
 mod agent;
 mod base;
 mod bootstrap;
-mod build;
+pub mod build;
 mod disk;
 mod fetched;
 mod finish;
@@ -38,6 +39,7 @@ mod preflight;
 mod request;
 pub mod run;
 mod sandbox;
+pub mod terminal;
 mod transient;
 
 use agent::KeyAgent;

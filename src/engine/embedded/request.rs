@@ -127,6 +127,7 @@ pub fn run(
             user: step.user.clone(),
             insecure,
             ulimits: job.surroundings.ulimits.clone(),
+            terminal: None,
         },
         mounts,
         lent,

@@ -8,6 +8,7 @@ use super::EmbeddedEngine;
 use super::helper::spec::{Bytes, MountSpec, MountSpecKind, ProcessSpec, RawPath, Report, Request, RootSpec, RunSpec};
 use super::request::{HOSTNAME, names, no_network};
 use super::sandbox::{self, Bounds, End, Streams};
+use super::terminal::Terminal;
 use crate::dockerfile::step::Network;
 use crate::engine::Built;
 use crate::error::{Error, Result};
@@ -45,18 +46,33 @@ impl EmbeddedEngine {
         stdin: Option<BorrowedFd<'_>>,
         cancel: &Cancel,
     ) -> Result<Finished> {
-        let End::Reported(report) = execute(self, built, request, Streams::Inherit(stdin), cancel, None)? else {
-            return Err(Error::failed("the command was ended for want of time"));
-        };
-        Ok(match report {
-            Report::Exited(code) => Finished { code, message: None },
-            Report::Signalled(signal) => Finished { code: 128 + signal, message: None },
-            Report::NotExecuted { code, message, .. } => Finished { code, message: Some(message) },
-            Report::Done { .. } | Report::Failure(_) => {
-                return Err(Error::failed("the helper gave an answer to another question"));
-            }
-        })
+        finished(execute(self, built, request, Streams::Inherit(stdin), cancel, None)?)
     }
+
+    /// The same on a terminal of the command's own.
+    pub fn run_on_terminal(
+        &self,
+        built: &Built,
+        request: &RunRequest,
+        terminal: Terminal,
+        cancel: &Cancel,
+    ) -> Result<Finished> {
+        finished(execute(self, built, request, Streams::Terminal(terminal), cancel, None)?)
+    }
+}
+
+fn finished(end: End) -> Result<Finished> {
+    let End::Reported(report) = end else {
+        return Err(Error::failed("the command was ended for want of time"));
+    };
+    Ok(match report {
+        Report::Exited(code) => Finished { code, message: None },
+        Report::Signalled(signal) => Finished { code: 128 + signal, message: None },
+        Report::NotExecuted { code, message, .. } => Finished { code, message: Some(message) },
+        Report::Terminal | Report::Done { .. } | Report::Failure(_) => {
+            return Err(Error::failed("the helper gave an answer to another question"));
+        }
+    })
 }
 
 /// How a command ended; the message is about one that never began.
@@ -110,6 +126,10 @@ pub fn execute(
             user: request.user.clone().unwrap_or_else(|| config.user.clone()),
             insecure: false,
             ulimits: Vec::new(),
+            terminal: match &streams {
+                Streams::Terminal(terminal) => Some(terminal.size()),
+                _ => None,
+            },
         },
         mounts: request.mounts.iter().map(mount).collect(),
         lent,

@@ -15,6 +15,7 @@ use super::helper::COMMAND;
 use super::helper::spec::{Command, Report, Request};
 use super::helper::wire::Wire;
 use super::output::Lines;
+use super::terminal::{Shown, Terminal};
 use crate::error::{Context as _, Error, Result};
 use crate::event::{Cancel, Stream};
 
@@ -31,6 +32,8 @@ pub enum Streams<'a> {
     Pipe(PipeWriter, &'a mut dyn FnMut(Stream, String)),
     /// The caller's own, and its standard input when it is given.
     Inherit(Option<BorrowedFd<'a>>),
+    /// A terminal of the step's own, shown on the caller's.
+    Terminal(Terminal),
 }
 
 /// How a helper came to its end.
@@ -73,7 +76,7 @@ pub fn call_within(
     command.process_group(0);
     let mut outputs: [Option<(Stream, PipeReader, Lines)>; 2] = [None, None];
     let mut sink: Option<&mut dyn FnMut(Stream, String)> = None;
-    let mut stdin = None;
+    let (mut stdin, mut terminal) = (None, None);
     match streams {
         Streams::Capture(lines) => {
             let (out, out_writer) = std::io::pipe().unusable(what)?;
@@ -89,6 +92,11 @@ pub fn call_within(
             sink = Some(lines);
         }
         Streams::Inherit(input) => stdin = input,
+        Streams::Terminal(given) => {
+            // Of the caller's terminal nothing but what is shown on it reaches the step.
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            terminal = Some(given);
+        }
     }
     let child = command.spawn().unusable(what)?;
     // The pipes' other ends would keep the output open.
@@ -99,6 +107,8 @@ pub fn call_within(
         wire,
         child,
         outputs,
+        terminal,
+        shown: None,
         report: None,
         listening: true,
         killable: !matches!(request, Request::Run(_) | Request::Tool(_)),
@@ -122,6 +132,9 @@ pub fn call_within(
         let _ = call.child.kill();
     }
     let status = call.child.wait().unusable(|| "cannot wait for the helper of a step".into())?;
+    if let Some(shown) = call.shown.take() {
+        shown.finish();
+    }
     result?;
     if let Some(error) = call.no_room {
         return Err(error);
@@ -147,6 +160,9 @@ struct Call<'w, 'd> {
     wire: Wire,
     child: Child,
     outputs: [Option<(Stream, PipeReader, Lines)>; 2],
+    /// Until the helper has made the step's.
+    terminal: Option<Terminal>,
+    shown: Option<Shown>,
     report: Option<Report>,
     /// The helper has not closed its end.
     listening: bool,
@@ -167,8 +183,11 @@ impl Call<'_, '_> {
             self.stop_if_full();
             let (wire_ready, output_ready) = self.wait(cancel)?;
             if wire_ready {
-                match self.wire.receive::<Report>() {
-                    Ok(Some(report)) => self.report = Some(report),
+                match self.wire.receive_with_fd::<Report>() {
+                    Ok(Some((Report::Terminal, Some(theirs)))) => {
+                        self.shown = self.terminal.take().map(|ours| ours.show(theirs)).transpose()?;
+                    }
+                    Ok(Some((report, _))) => self.report = Some(report),
                     Ok(None) | Err(_) => self.listening = false,
                 }
             }

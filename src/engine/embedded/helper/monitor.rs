@@ -36,6 +36,15 @@ pub fn run(main: &Wire, spec: RunSpec, stdin: Option<OwnedFd>) -> Result<Report>
     let root = RawPath(place.root());
     // Not before: the first child from here on is process 1, and what comes before it may have children.
     isolate::new_processes()?;
+    let stdin = match spec.process.terminal {
+        Some(size) => {
+            let (ours, theirs) = prepared.terminal(size).unusable(|| "cannot make a terminal for a step".into())?;
+            // If nobody is there to read it, nobody waits for the step either.
+            let _ = main.send_with_fd(&Report::Terminal, Some(ours.as_fd()));
+            Some(theirs)
+        }
+        None => stdin,
+    };
     let report = supervise(main, &program, &Inner::Step { process: spec.process, root }, stdin)?;
     if report == Report::Exited(0) {
         prepared.clean();

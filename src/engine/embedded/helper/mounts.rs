@@ -5,16 +5,17 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::pty::OpenptFlags;
 
 use super::inroot::{Made, Owner, Root, kind_of, proc_path};
 use super::overlay::{self, Place, Point};
-use super::spec::{LentFile, LentSource, MountSpec, MountSpecKind, RunSpec};
+use super::spec::{LentFile, LentSource, MountSpec, MountSpecKind, RunSpec, TerminalSize};
 use super::{copy, isolate, overlay::mount_tree};
 use crate::engine::embedded::fs_error;
 use crate::error::{Context as _, Error, Result};
@@ -182,6 +183,17 @@ impl Prepared {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
         }
         Ok(())
+    }
+
+    /// A terminal of the step's own devpts, so that it has the name there that its users look for: our side of it, and
+    /// that of the step.
+    pub fn terminal(&self, size: TerminalSize) -> io::Result<(OwnedFd, OwnedFd)> {
+        let ours = self.root.open_at(Path::new("dev/pts/ptmx"), OFlags::RDWR | OFlags::NOCTTY)?;
+        rustix::pty::unlockpt(&ours)?;
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let theirs = rustix::pty::ioctl_tiocgptpeer(&ours, flags)?;
+        rustix::termios::tcsetwinsize(&ours, size.into())?;
+        Ok((ours, theirs))
     }
 
     fn mount(&mut self, source: &Source) -> Result<()> {

@@ -153,6 +153,20 @@ pub struct ProcessSpec {
     /// `RUN --security=insecure`: all capabilities that the caller has, nothing of /proc masked.
     pub insecure: bool,
     pub ulimits: Vec<Ulimit>,
+    /// A terminal of its own is its standard streams, and this is its size.
+    pub terminal: Option<TerminalSize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalSize {
+    pub rows: u16,
+    pub columns: u16,
+}
+
+impl From<TerminalSize> for rustix::termios::Winsize {
+    fn from(size: TerminalSize) -> Self {
+        rustix::termios::Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 }
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -321,9 +335,11 @@ pub enum Command {
     Kill,
 }
 
-/// What the helper says, once, before it ends.
+/// What the helper says before it ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
+    /// Comes first, and with our side of the terminal, when the step has one. All others are the last word.
+    Terminal,
     Exited(i32),
     Signalled(i32),
     /// The command could not be executed: 127 when it isn't there, 126 when it can't be run.

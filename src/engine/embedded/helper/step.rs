@@ -85,7 +85,11 @@ fn become_step(spec: &ProcessSpec, root: &Path, stdin: Option<OwnedFd>) -> Resul
     rustix::process::umask(Mode::from_raw_mode(0o022));
     rustix::process::chdir(spec.cwd.as_str())
         .map_err(|e| Error::failed(format!("cannot change to the working directory `{}`", spec.cwd)).cause(e))?;
-    standard_streams(stdin, &identity).unusable(|| "cannot prepare the standard streams".into())?;
+    match (spec.terminal, stdin) {
+        (Some(_), Some(terminal)) => on_terminal(&terminal, &identity),
+        (_, stdin) => standard_streams(stdin, &identity),
+    }
+    .unusable(|| "cannot prepare the standard streams".into())?;
     limits::set(&spec.ulimits)?;
     let capabilities = caps::wanted(spec.insecure).unusable(|| "cannot read the capabilities of a process".into())?;
     own_keyring().unusable(|| "cannot give a step a session keyring of its own".into())?;
@@ -145,6 +149,17 @@ fn standard_streams(stdin: Option<OwnedFd>, identity: &Identity) -> io::Result<(
         }
     }
     Ok(())
+}
+
+/// The terminal becomes the session's, which is how Ctrl-C finds whom it is meant for, and belongs to the user.
+fn on_terminal(terminal: &OwnedFd, identity: &Identity) -> io::Result<()> {
+    rustix::process::ioctl_tiocsctty(terminal)?;
+    if identity.uid != 0 {
+        std::os::unix::fs::fchown(terminal, Some(identity.uid), None)?;
+    }
+    rustix::stdio::dup2_stdin(terminal)?;
+    rustix::stdio::dup2_stdout(terminal)?;
+    Ok(rustix::stdio::dup2_stderr(terminal)?)
 }
 
 /// Whether a process can be that user at all.
