@@ -14,7 +14,7 @@ const IMAGES: [&str; 5] = ["base", "openstack-base", "keystone", "memcached", "h
 fn catalogue(sandbox: &Sandbox) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let to = sandbox.catalogue();
-    for name in ["kollage.toml", "images", "plugins"] {
+    for name in ["kollage.toml", "images", "plugins", "releases"] {
         let status = Command::new("cp").arg("-a").arg(root.join(name)).arg(&to).status().unwrap();
         assert!(status.success());
     }

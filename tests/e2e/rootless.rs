@@ -288,7 +288,7 @@ fn a_user_bootstraps_a_base_and_builds_a_service() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     fs::remove_dir_all(home.sandbox.catalogue()).unwrap();
     fs::create_dir(home.sandbox.catalogue()).unwrap();
-    for name in ["kollage.toml", "images", "plugins"] {
+    for name in ["kollage.toml", "images", "plugins", "releases"] {
         let status = Command::new("cp").arg("-a").arg(root.join(name)).arg(home.sandbox.catalogue()).status().unwrap();
         assert!(status.success());
     }

@@ -26,7 +26,7 @@ const WORK: &str = "KOLLAGE_PUBLIC_WORK";
 const FILTER: &str = "KOLLAGE_PUBLIC";
 
 const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/public");
-const CONSTRAINTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/images/openstack-base/upper-constraints.txt");
+const CONSTRAINTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/releases/2026.2-constraints.txt");
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
