@@ -443,7 +443,13 @@ impl Overrides {
             return Err(bad());
         }
         let value = value.trim();
-        let form = if toml::de::DeValue::parse(value).is_ok() { Form::Toml } else { Form::Literal };
+        // A version is written as one, `build.release=2026.1`: outside of [vars] nothing is a number with a point.
+        let form = match toml::de::DeValue::parse(value) {
+            Ok(parsed) if path.first().is_some_and(|key| key == "vars") || parsed.get_ref().as_float().is_none() => {
+                Form::Toml
+            }
+            _ => Form::Literal,
+        };
         let written = assignment.trim_end();
         let value_at = written.len() - value.len();
         self.0.push(Override { origin: origin.into(), path, written: written.into(), value_at, form });

@@ -110,7 +110,7 @@ fn another_release_is_chosen_on_the_command_line() {
         ("releases/c.txt", "six==1.16.0\n"),
     ]);
     let mut overrides = Overrides::new();
-    overrides.set("--set", "build.release=\"2026.1\"").unwrap();
+    overrides.set("--set", "build.release=2026.1").unwrap();
     let catalogue = tree.load_with(&overrides).unwrap();
     let source = &catalogue.images["keystone"].sources["keystone"];
     assert_eq!(*source, SourceDef::Pypi { requirement: "Keystone[ldap]==29.0.0".into() });
