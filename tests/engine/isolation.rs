@@ -257,6 +257,19 @@ fn nothing_is_typed_on_an_inherited_terminal() {
 }
 
 #[test]
+fn a_check_has_no_network_even_where_steps_have_the_hosts() {
+    if !is_root("a_check_has_no_network_even_where_steps_have_the_hosts") {
+        return;
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let seen = format!("grep -q '0100007F:{:04X} ' /proc/net/tcp", listener.local_addr().unwrap().port());
+    let lab = Lab::new();
+    let run = ["sh", "-c", &format!("! {seen}")].map(str::to_owned).to_vec();
+    let setup = Setup { checks: vec![kollage::engine::Check { run, user: None }], ..Setup::default() };
+    lab.build_with(&format!("RUN {seen}"), &setup).unwrap();
+}
+
+#[test]
 fn a_check_is_as_isolated_as_a_step() {
     if !is_root("a_check_is_as_isolated_as_a_step") {
         return;

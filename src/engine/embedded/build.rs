@@ -13,7 +13,7 @@ use super::sandbox::{self, Bounds, End, Streams};
 use super::transient::{self, Tail};
 use super::{EmbeddedEngine, Options, helper::spec::RawPath};
 use crate::dockerfile::duration;
-use crate::dockerfile::step::{Action, LoweredStage, StageBase, Step};
+use crate::dockerfile::step::{Action, LoweredStage, Network, StageBase, Step};
 use crate::engine::{BuildJob, Built, Check, Ctl};
 use crate::error::{Context as _, Error, Kind, Result};
 use crate::event::{Event, Stream};
@@ -344,11 +344,17 @@ impl Build<'_> {
         error.context(format!("{file}:{}: `{}` failed", step.line, step.title))
     }
 
+    /// Without a network, whatever the build has: what a check finds must not depend on which of the host's ports are
+    /// taken, nor on what answers elsewhere. Checks that run at once can all listen on the same port of their own.
     fn check(&mut self, check: &Check, built: &Built) -> Result<()> {
         let command = check.run.join(" ");
         self.timed(format!("Check: {command}"), |build, number| {
-            let request =
-                RunRequest { entrypoint: Some(check.run.clone()), user: check.user.clone(), ..RunRequest::default() };
+            let request = RunRequest {
+                entrypoint: Some(check.run.clone()),
+                user: check.user.clone(),
+                network: Network::None,
+                ..RunRequest::default()
+            };
             let streams = Streams::Capture(&mut |stream, line| build.show(number, stream, line));
             let limit = build.engine.options.step_timeout;
             let error = match run::execute(build.engine, built, &request, streams, build.ctl.cancel, limit)? {
