@@ -24,7 +24,7 @@ build:
 	cargo build --release --locked
 
 lint:
-	cargo fmt --check
+	cargo fmt --all --check
 	cargo clippy --locked --all-targets -- -D warnings
 
 unit:

@@ -1,0 +1,61 @@
+//! Names and arguments. Called by one of Kolla's names, the program is that one; its own are `kollage-start COMMAND`.
+
+use crate::config::Config;
+use crate::environment::Environment;
+use crate::error::{Failure, Result};
+use crate::set_configs;
+use crate::start::Start;
+use std::ffi::{OsStr, OsString};
+use std::io::Write;
+use std::path::Path;
+
+const HELP: &str = "\
+Starts a service in a container: puts its configuration in place, gives up root, and runs it.
+
+Usage: kollage-start COMMAND
+
+  start                    what kolla_start does
+  set-configs [--check]    what kolla_set_configs does
+  extend-start             what kolla_extend_start does
+  --version, --help
+
+By another name (a link) it is that program: kolla_start, kolla_set_configs, kolla_extend_start.
+Variables and files: docs/start-runtime.md.
+";
+
+/// Runs what was asked for. The exit code.
+pub fn run(mut arguments: impl Iterator<Item = OsString>, environment: &Environment) -> Result<u8> {
+    let name = arguments.next().unwrap_or_default();
+    let name = Path::new(&name).file_name().and_then(OsStr::to_str).unwrap_or_default().to_string();
+    let mut arguments: Vec<String> = arguments.map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let command = match name.strip_prefix("kolla_") {
+        Some(command @ ("start" | "set_configs" | "extend_start")) => command.replace('_', "-"),
+        _ if arguments.is_empty() => "--help".into(),
+        _ => arguments.remove(0),
+    };
+    match (command.as_str(), &arguments[..]) {
+        ("start", []) => Start::new(environment)?.run(),
+        ("set-configs", arguments) if arguments.is_empty() || arguments == ["--check"] => {
+            let start = Start::new(environment)?;
+            let config = Config::load(&start.places.config)?;
+            if arguments.is_empty() {
+                set_configs::configure(&config, &start.places, &start.users, start.strategy()?)?;
+            } else {
+                set_configs::check(&config, &start.places, &start.users)?;
+            }
+            Ok(0)
+        }
+        ("extend-start", []) => Start::new(environment)?.extend(),
+        ("--help" | "-h" | "help", []) => print(HELP),
+        ("--version" | "-V", []) => print(concat!("kollage-start ", env!("CARGO_PKG_VERSION"), "\n")),
+        (command, arguments) => {
+            let all = [&[command.to_string()], arguments].concat().join(" ");
+            Err(Failure::refused(format!("don't know what `{all}` is; `kollage-start --help` lists the commands")))
+        }
+    }
+}
+
+fn print(text: &str) -> Result<u8> {
+    std::io::stdout().write_all(text.as_bytes()).map_err(|error| Failure::system("write", error))?;
+    Ok(0)
+}
