@@ -22,9 +22,17 @@ pub enum Event {
     RunStarted {
         nodes: usize,
     },
+    /// How long it will take from now on, as far as earlier runs tell. Told again whenever that has changed.
+    Forecast {
+        remaining: Duration,
+        /// Nodes that were never measured and are not in it: with any of them it takes longer.
+        unmeasured: usize,
+    },
     NodeStarted {
         node: Arc<str>,
         reason: String,
+        /// Which of the run's workers has it, from 0.
+        worker: usize,
     },
     /// `title` is what a person reads: `Install packages: memcached` or the instruction itself.
     StepStarted {

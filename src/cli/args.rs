@@ -300,6 +300,9 @@ pub struct Plan {
     /// As if base images had to be fetched again
     #[arg(long)]
     pub pull: bool,
+    /// Images that would be built at once, for the expected time [default: one for each processor]
+    #[arg(short, long, value_name = "N", value_parser = positive)]
+    pub jobs: Option<usize>,
     /// How to show the plan
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: TextOrJson,

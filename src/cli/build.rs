@@ -66,16 +66,17 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
         machine::say_what_is_missing(app);
     }
 
+    let expected = history.expected(&target.graph, &planned);
     let session = Session::start(app, args, &store, &target.graph)?;
     let started = Instant::now();
-    let options = Options { jobs: jobs(&args.how, &target.settings), fail_fast: args.how.fail_fast };
+    let options = Options { jobs: machine::jobs(args.how.jobs, &target.settings), fail_fast: args.how.fail_fast };
     let results = Run {
         planner: &planner,
         engine: &engine,
         options: &options,
         sink: &*session.sink,
         cancel: &session.cancel,
-        expected: &|node| history.expected(node),
+        expected: &expected,
     }
     .run();
     let interrupted = session.interrupted();
@@ -216,14 +217,6 @@ fn full_name(name: &str) -> Result<String> {
     let _ = reference;
     let last = name.rsplit('/').next().unwrap_or(name);
     Ok(if last.contains(':') { name.to_owned() } else { format!("{name}:latest") })
-}
-
-fn jobs(how: &How, settings: &crate::catalogue::Settings) -> usize {
-    how.jobs
-        .or(settings.build.jobs)
-        .or_else(|| std::thread::available_parallelism().ok().map(usize::from))
-        .unwrap_or(1)
-        .max(1)
 }
 
 /// Fails in seconds what would otherwise fail after forty minutes: all that is missing at once.

@@ -53,6 +53,14 @@ pub fn refuse_unsupported(graph: &Graph, granted: Option<&BTreeSet<Entitlement>>
     }
 }
 
+/// Nodes that are built at once.
+pub fn jobs(flag: Option<usize>, settings: &Settings) -> usize {
+    flag.or(settings.build.jobs)
+        .or_else(|| std::thread::available_parallelism().ok().map(usize::from))
+        .unwrap_or(1)
+        .max(1)
+}
+
 /// The same with what only the bases' ONBUILD adds, and secrets and agents that a step requires and nobody gave.
 pub fn refuse_planned(graph: &Graph, planned: &[Planned], flags: &EngineFlags<'_>) -> Result<()> {
     let mut problems = Diagnostics::default();

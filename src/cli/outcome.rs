@@ -9,9 +9,10 @@ use crate::event::Outcome;
 use crate::fetch::Remote;
 use crate::graph::node::{Graph, Node, NodeKind};
 use crate::graph::plan::{Action, Planned};
-use crate::report::plan::{Action as PlanAction, PlanRow};
+use crate::report::plan::{Action as PlanAction, Expected, Outlook, PlanRow};
 use crate::report::summary::{Group, NodeKind as SummaryKind, NodeSummary, RunSummary};
 use crate::schedule::NodeResult;
+use crate::schedule::estimate::{CriticalPath, Estimate, Left, estimate};
 
 pub fn summary(graph: &Graph, results: &[NodeResult], duration: Duration, interrupted: bool) -> RunSummary {
     let nodes = graph.ids().zip(results).map(|(id, result)| node_summary(graph.node(id), result)).collect();
@@ -83,7 +84,7 @@ pub fn exit_code(results: &[NodeResult], interrupted: bool) -> u8 {
     order.into_iter().find(|kind| kinds.contains(kind)).unwrap_or(Kind::Failed).exit_code()
 }
 
-pub fn plan_row(graph: &Graph, node: &Node, planned: &Planned) -> PlanRow {
+pub fn plan_row(graph: &Graph, node: &Node, planned: &Planned, expected: Option<f64>) -> PlanRow {
     let action = match planned.action {
         Action::Build => PlanAction::Build,
         Action::Reuse => PlanAction::Reuse,
@@ -91,7 +92,19 @@ pub fn plan_row(graph: &Graph, node: &Node, planned: &Planned) -> PlanRow {
         Action::Bootstrap => PlanAction::Bootstrap,
     };
     let parent = node.needs.first().map(|edge| graph.node(edge.to).name.to_string());
-    PlanRow { action, node: node.name.to_string(), reason: planned.reason.clone(), parent }
+    let expected = expected.and_then(|s| Duration::try_from_secs_f64(s).ok()).filter(|time| !time.is_zero());
+    PlanRow { action, node: node.name.to_string(), reason: planned.reason.clone(), parent, expected }
+}
+
+/// How long a plan takes; `left` is by node.
+pub fn outlook(graph: &Graph, left: &[Left], path: &CriticalPath, jobs: usize) -> Outlook {
+    let expected = |estimate: &Estimate| Expected { time: estimate.time, unmeasured: estimate.unmeasured };
+    Outlook {
+        jobs,
+        run: expected(&estimate(graph, left, &|_| false, jobs)),
+        path: path.nodes.iter().map(|id| graph.node(*id).name.to_string()).collect(),
+        path_time: expected(&path.estimate),
+    }
 }
 
 /// What a base is, for `kollage plan --format json`.

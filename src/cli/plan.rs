@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::graph::node::NodeKind;
 use crate::graph::plan::{Planner, Settings};
 use crate::report::plan;
+use crate::schedule::estimate::{Left, critical_path};
 use crate::schedule::history::History;
 
 pub fn run(app: &App, args: &Plan) -> Result<u8> {
@@ -37,22 +38,31 @@ pub fn run(app: &App, args: &Plan) -> Result<u8> {
     let planner = Planner::new(&graph, &settings, &table, &history);
     let planned = planner.plan().map_err(wrong_definitions)?;
     table.save(&table_path)?;
-    let nodes = graph.nodes.iter().zip(&planned);
+    let expected = history.expected(&graph, &planned);
+    let left: Vec<Left> = expected.iter().copied().map(Left::whole).collect();
+    let path = critical_path(&graph, &left);
+    let nodes = graph.nodes.iter().zip(&planned).zip(&expected);
     match args.format {
         TextOrJson::Text => {
-            let rows: Vec<_> = nodes.map(|(node, planned)| outcome::plan_row(&graph, node, planned)).collect();
+            let rows: Vec<_> =
+                nodes.map(|((node, planned), time)| outcome::plan_row(&graph, node, planned, *time)).collect();
+            let jobs = machine::jobs(args.jobs, &workspace.catalogue.settings);
+            let outlook = outcome::outlook(&graph, &left, &path, jobs);
             let (look, width) = app.table_look();
-            app.print(&plan::render(&rows, look, width))?;
+            app.print(&plan::render(&rows, &outlook, look, width))?;
         }
         TextOrJson::Json => {
+            let critical: Vec<&str> = path.nodes.iter().map(|id| &*graph.node(*id).name).collect();
             let values: Vec<Value> = nodes
-                .map(|(node, planned)| {
+                .map(|((node, planned), time)| {
                     json!({
                         "name": &*node.name,
                         "kind": node.kind_name(),
                         "action": planned.action,
                         "reason": planned.reason,
                         "key": planned.key,
+                        "expected_seconds": time,
+                        "critical": critical.contains(&&*node.name),
                         "source": match &node.kind {
                             NodeKind::Base(source) => Some(outcome::source_name(source)),
                             _ => None,

@@ -140,7 +140,7 @@ impl Log {
         let at = human::elapsed(now);
         let file = &mut self.file;
         match event {
-            Event::NodeStarted { node, reason } => {
+            Event::NodeStarted { node, reason, .. } => {
                 writeln!(file, "==> {} [{at}] {}", text::one_line(node), text::one_line(reason))?;
                 file.flush()
             }

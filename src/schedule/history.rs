@@ -10,7 +10,7 @@ use crate::error::{Context as _, Result};
 use crate::event::Outcome;
 use crate::fetch::{Pin, Remote};
 use crate::graph::node::Graph;
-use crate::graph::plan::{Memory, NodeHistory, history_name};
+use crate::graph::plan::{Action, Memory, NodeHistory, Planned, history_name};
 use crate::image::config::{ImageConfig, Platform};
 use crate::image::digest::Key;
 use crate::schedule::NodeResult;
@@ -58,8 +58,16 @@ impl<'a> History<'a> {
         std::fs::rename(&beside, &self.path).unusable(say)
     }
 
-    pub fn expected(&self, node: &crate::graph::node::Node) -> Option<f64> {
-        self.nodes.get(history_name(node)).map(|h| h.seconds).filter(|s| *s > 0.0)
+    /// Seconds that each node of a plan will take, as the last time: none for what was never measured, 0 for what is
+    /// reused.
+    pub fn expected(&self, graph: &Graph, planned: &[Planned]) -> Vec<Option<f64>> {
+        let nodes = graph.nodes.iter().zip(planned);
+        nodes
+            .map(|(node, planned)| match planned.action {
+                Action::Reuse if planned.asks.is_empty() => Some(0.0),
+                _ => self.nodes.get(history_name(node)).map(|h| h.seconds).filter(|s| *s > 0.0),
+            })
+            .collect()
     }
 }
 

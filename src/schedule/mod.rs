@@ -18,7 +18,9 @@ use crate::fetch::{Pin, Remote};
 use crate::graph::key::Fingerprint;
 use crate::graph::node::{Graph, Node, NodeId, NodeKind};
 use crate::graph::plan::{Action, Ask, Known, Planned, Planner};
+use crate::schedule::estimate::Left;
 
+pub mod estimate;
 pub mod history;
 mod order;
 
@@ -51,8 +53,8 @@ pub struct Run<'a> {
     pub options: &'a Options,
     pub sink: &'a dyn Sink,
     pub cancel: &'a Cancel,
-    /// Seconds that a node is expected to take, when it was measured before.
-    pub expected: &'a (dyn Fn(&Node) -> Option<f64> + Sync),
+    /// Seconds that each node is expected to take: none for what was never measured, 0 for what will be reused.
+    pub expected: &'a [Option<f64>],
 }
 
 #[derive(Default)]
@@ -62,6 +64,10 @@ struct State {
     waiting: Vec<usize>,
     results: Vec<Option<NodeResult>>,
     running: usize,
+    /// When each node's turn came.
+    started: Vec<Option<Instant>>,
+    /// The last one that was told.
+    forecast: Option<(Duration, usize)>,
     stopped: bool,
 }
 
@@ -78,14 +84,15 @@ impl Run<'_> {
                 ready,
                 waiting,
                 results: vec![None; graph.nodes.len()],
-                running: 0,
-                stopped: false,
+                started: vec![None; graph.nodes.len()],
+                ..State::default()
             }),
             changed: Condvar::new(),
             dependents,
             priority,
         };
         self.sink.event(Event::RunStarted { nodes: graph.nodes.len() });
+        self.forecast(&shared);
         let (tail, behind) = channel::<(NodeId, Arc<Built>)>();
         let behind = Mutex::new(behind);
         std::thread::scope(|scope| {
@@ -101,8 +108,8 @@ impl Run<'_> {
             if deep().spawn_scoped(scope, finish).is_err() {
                 scope.spawn(finish);
             }
-            for _ in 0..self.options.jobs.clamp(1, graph.nodes.len().max(1)) {
-                let work = |tail: Sender<(NodeId, Arc<Built>)>| move || self.work(shared, &tail);
+            for worker in 0..self.jobs() {
+                let work = |tail: Sender<(NodeId, Arc<Built>)>| move || self.work(worker, shared, &tail);
                 if deep().spawn_scoped(scope, work(tail.clone())).is_err() {
                     scope.spawn(work(tail.clone()));
                 }
@@ -112,12 +119,16 @@ impl Run<'_> {
         state.results.into_iter().map(|r| r.unwrap_or_else(cancelled)).collect()
     }
 
-    fn work(&self, shared: &Shared, tail: &Sender<(NodeId, Arc<Built>)>) {
+    fn jobs(&self) -> usize {
+        self.options.jobs.clamp(1, self.planner.graph.nodes.len().max(1))
+    }
+
+    fn work(&self, worker: usize, shared: &Shared, tail: &Sender<(NodeId, Arc<Built>)>) {
         while let Some(id) = shared.take(self.cancel) {
             let name = &self.planner.graph.node(id).name;
             let started = Instant::now();
             let sink = Counting { sink: self.sink, retries: AtomicUsize::new(0) };
-            let mut result = match self.turn(id, shared, &sink) {
+            let mut result = match self.turn(id, worker, shared, &sink) {
                 Ok((planned, built)) => {
                     let outcome = match planned.action {
                         Action::Reuse => Outcome::Reused(planned.reason.clone()),
@@ -153,7 +164,7 @@ impl Run<'_> {
     }
 
     /// Plans the node with what is known now, and builds it when there is no result for it.
-    fn turn(&self, id: NodeId, shared: &Shared, sink: &dyn Sink) -> Result<(Planned, Arc<Built>)> {
+    fn turn(&self, id: NodeId, worker: usize, shared: &Shared, sink: &dyn Sink) -> Result<(Planned, Arc<Built>)> {
         let graph = self.planner.graph;
         let node = graph.node(id);
         let wrong = |found| Error::from_diagnostics(format!("cannot build {}", node.name), found);
@@ -172,7 +183,7 @@ impl Run<'_> {
         let Some(key) = planned.key.clone() else {
             return Err(Error::failed(format!("{} has no key although its parents are there", node.name)));
         };
-        sink.event(Event::NodeStarted { node: node.name.clone(), reason: planned.reason.clone() });
+        sink.event(Event::NodeStarted { node: node.name.clone(), reason: planned.reason.clone(), worker });
         let ctl = Ctl { node: &node.name, sink, cancel: self.cancel };
         let settings = self.planner.settings;
         let built = match &node.kind {
@@ -298,6 +309,31 @@ impl Run<'_> {
             let node = self.planner.graph.node(node).name.clone();
             self.sink.event(Event::NodeFinished { node, outcome, duration: Duration::ZERO });
         }
+        self.forecast(shared);
+    }
+
+    /// Tells how much longer it takes, where that is known and another figure than the last one.
+    fn forecast(&self, shared: &Shared) {
+        let left = |(i, result): (usize, &Option<NodeResult>), started: &[Option<Instant>]| {
+            let expected = self.expected.get(i).copied().flatten();
+            match (result, started[i], expected) {
+                (Some(_), ..) => Left::Done,
+                (None, Some(since), Some(seconds)) => Left::Seconds((seconds - since.elapsed().as_secs_f64()).max(0.0)),
+                _ => Left::whole(expected),
+            }
+        };
+        let (left, running): (Vec<Left>, Vec<bool>) = {
+            let state = shared.lock();
+            let results = state.results.iter().enumerate();
+            let running = results.clone().map(|(i, r)| r.is_none() && state.started[i].is_some()).collect();
+            (results.map(|entry| left(entry, &state.started)).collect(), running)
+        };
+        let estimate = estimate::estimate(self.planner.graph, &left, &|id| running[id.0], self.jobs());
+        let Some(time) = estimate.time else { return };
+        let told = (Duration::from_secs(time.as_secs()), estimate.unmeasured);
+        if shared.lock().forecast.replace(told) != Some(told) {
+            self.sink.event(Event::Forecast { remaining: time, unmeasured: estimate.unmeasured });
+        }
     }
 
     /// Behind the critical path: compression and names. Goes on after a cancel with what was finished before it, but
@@ -369,7 +405,9 @@ impl Shared {
                 .max_by(|&a, &b| self.priority[state.ready[a].0].total_cmp(&self.priority[state.ready[b].0]));
             if let Some(position) = best {
                 state.running += 1;
-                return Some(state.ready.swap_remove(position));
+                let id = state.ready.swap_remove(position);
+                state.started[id.0] = Some(Instant::now());
+                return Some(id);
             }
             if state.running == 0 {
                 self.changed.notify_all();

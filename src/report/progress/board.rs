@@ -22,6 +22,8 @@ const LONGEST: usize = 2000;
 #[derive(Debug, Default)]
 pub(super) struct Board {
     pub(super) total: Option<usize>,
+    /// When it was made, what it said, and how many nodes were not in it.
+    forecast: Option<(Duration, Duration, usize)>,
     pub(super) built: usize,
     pub(super) reused: usize,
     pub(super) failed: usize,
@@ -67,7 +69,8 @@ impl Board {
     pub(super) fn apply(&mut self, event: &Event, now: Duration) {
         match event {
             Event::RunStarted { nodes } => self.total = Some(*nodes),
-            Event::NodeStarted { node, reason } => {
+            Event::Forecast { remaining, unmeasured } => self.forecast = Some((now, *remaining, *unmeasured)),
+            Event::NodeStarted { node, reason, .. } => {
                 if !self.running.contains(node) {
                     self.running.push(node.clone());
                 }
@@ -153,6 +156,23 @@ impl Board {
 
     pub(super) fn done(&self) -> usize {
         self.built + self.reused + self.failed + self.left_out
+    }
+
+    /// `about 2m left`; with nodes that were never timed, the least that it takes. None where nothing is known, and
+    /// when everything is done.
+    pub(super) fn remaining(&self, now: Duration) -> Option<String> {
+        let (at, remaining, unmeasured) = self.forecast?;
+        if self.total.is_some_and(|total| self.done() >= total) || (remaining.is_zero() && unmeasured > 0) {
+            return None;
+        }
+        let left = remaining.saturating_sub(now.saturating_sub(at));
+        Some(match (left.as_secs(), unmeasured) {
+            // The last time it was faster.
+            (0, _) if remaining.as_secs() > 0 => "longer than last time".to_owned(),
+            (0, _) => "a moment left".to_owned(),
+            (_, 0) => format!("about {} left", human::elapsed(left)),
+            _ => format!("at least {} left", human::elapsed(left)),
+        })
     }
 
     pub(super) fn get(&self, name: &Arc<str>) -> Option<&Node> {

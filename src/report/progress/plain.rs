@@ -63,7 +63,7 @@ impl Plain {
                 lines
             }
             Event::Warning { message, .. } => board::warning_lines(None, message, look),
-            Event::RunStarted { .. } | Event::BackgroundFinished { .. } => Vec::new(),
+            Event::RunStarted { .. } | Event::Forecast { .. } | Event::BackgroundFinished { .. } => Vec::new(),
             Event::NodeStarted { reason, .. } if reason.trim().is_empty() => happens(Paint::Running, "started".into()),
             Event::NodeStarted { reason, .. } => {
                 happens(Paint::Running, format!("started: {}", text::one_line(reason)))
@@ -105,7 +105,7 @@ impl Plain {
 
 fn node_of(event: &Event) -> Option<&str> {
     match event {
-        Event::RunStarted { .. } => None,
+        Event::RunStarted { .. } | Event::Forecast { .. } => None,
         Event::Warning { node, .. } => node.as_deref(),
         Event::NodeStarted { node, .. }
         | Event::StepStarted { node, .. }

@@ -7,7 +7,8 @@
 //! | event | fields |
 //! | --- | --- |
 //! | `run_started` | `nodes`: how many there are to deal with |
-//! | `node_started` | `node`, `reason` |
+//! | `forecast` | `remaining`: how much longer it takes; `unmeasured`: nodes that are not in that, never timed |
+//! | `node_started` | `node`, `reason`, `worker` (from 0) |
 //! | `step_started` | `node`, `step` (from 1), `steps`, `title` |
 //! | `output` | `node`, `step`, `stream` (`stdout`, `stderr`), `line` (as the step wrote it) |
 //! | `step_retried` | `node`, `step`, `attempt` (the one that comes, from 1) of `attempts`, `wait`, `reason` |
@@ -74,9 +75,14 @@ enum Body<'a> {
     RunStarted {
         nodes: usize,
     },
+    Forecast {
+        remaining: f64,
+        unmeasured: usize,
+    },
     NodeStarted {
         node: &'a str,
         reason: &'a str,
+        worker: usize,
     },
     StepStarted {
         node: &'a str,
@@ -193,7 +199,10 @@ impl Sink for RawJson {
     fn event(&self, event: Event) {
         let body = match &event {
             Event::RunStarted { nodes } => Body::RunStarted { nodes: *nodes },
-            Event::NodeStarted { node, reason } => Body::NodeStarted { node, reason },
+            Event::Forecast { remaining, unmeasured } => {
+                Body::Forecast { remaining: seconds(*remaining), unmeasured: *unmeasured }
+            }
+            Event::NodeStarted { node, reason, worker } => Body::NodeStarted { node, reason, worker: *worker },
             Event::StepStarted { node, step, steps, title } => {
                 Body::StepStarted { node, step: *step, steps: *steps, title }
             }

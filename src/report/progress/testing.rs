@@ -32,7 +32,7 @@ impl Write for Paper {
 }
 
 pub(crate) fn started(node: &str, reason: &str) -> Event {
-    Event::NodeStarted { node: node.into(), reason: reason.into() }
+    Event::NodeStarted { node: node.into(), reason: reason.into(), worker: 0 }
 }
 
 pub(crate) fn step(node: &str, step: usize, steps: usize, title: &str) -> Event {
@@ -113,6 +113,7 @@ pub(crate) fn any_event() -> impl Strategy<Value = Event> {
     let millis = || any::<u64>().prop_map(Duration::from_millis);
     prop_oneof![
         any::<usize>().prop_map(|nodes| Event::RunStarted { nodes }),
+        (millis(), any::<usize>()).prop_map(|(remaining, unmeasured)| Event::Forecast { remaining, unmeasured }),
         (node(), words()).prop_map(|(n, w)| started(n, &w)),
         (node(), any::<usize>(), any::<usize>(), words()).prop_map(|(n, i, of, w)| step(n, i, of, &w)),
         (node(), 0usize..3, words()).prop_map(|(n, i, w)| output(n, i, &w)),

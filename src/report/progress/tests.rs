@@ -381,16 +381,16 @@ fn rawjson_has_one_object_a_line() {
     assert_snapshot!(paper.take(), @r#"
     {"v":1,"event":"run_started","nodes":6,"time":0.0}
     {"v":1,"event":"node_finished","node":"base","outcome":"reused","duration":0.001,"reason":"nothing changed","error":null,"time":0.0}
-    {"v":1,"event":"node_started","node":"keystone","reason":"its context file policy.yaml changed","time":0.0}
+    {"v":1,"event":"node_started","node":"keystone","reason":"its context file policy.yaml changed","worker":0,"time":0.0}
     {"v":1,"event":"step_started","node":"keystone","step":1,"steps":3,"title":"FROM kollage/openstack-base:1","time":0.0}
     {"v":1,"event":"step_finished","node":"keystone","step":1,"reused":true,"duration":0.0,"time":0.0}
-    {"v":1,"event":"node_started","node":"haproxy","reason":"new","time":2.0}
+    {"v":1,"event":"node_started","node":"haproxy","reason":"new","worker":0,"time":2.0}
     {"v":1,"event":"step_started","node":"haproxy","step":4,"steps":9,"title":"Install packages: haproxy","time":2.0}
     {"v":1,"event":"output","node":"haproxy","step":4,"stream":"stdout","line":"Reading package lists...","time":2.0}
     {"v":1,"event":"step_started","node":"keystone","step":2,"steps":3,"title":"Install keystone from PyPI into the virtual environment","time":2.0}
     {"v":1,"event":"output","node":"keystone","step":2,"stream":"stdout","line":"\u001b[32mCollecting\u001b[0m keystone==29.0.0","time":2.0}
     {"v":1,"event":"warning","node":"keystone","message":"`VOLUME` in a parent\nhides what is written there","time":2.0}
-    {"v":1,"event":"node_started","node":"memcached","reason":"new","time":2.0}
+    {"v":1,"event":"node_started","node":"memcached","reason":"new","worker":0,"time":2.0}
     {"v":1,"event":"output","node":"haproxy","step":4,"stream":"stdout","line":"E: Unable to locate package haproxyy","time":14.4}
     {"v":1,"event":"node_finished","node":"haproxy","outcome":"failed","duration":12.4,"reason":null,"error":{"kind":"failed","message":"`apt-get install` exited with code 100","causes":["in images/haproxy/Dockerfile.j2, line 12"],"hint":"is the package's name right?","problems":[]},"time":14.4}
     {"v":1,"event":"node_finished","node":"haproxy+stats","outcome":"skipped","duration":0.0,"reason":"haproxy","error":null,"time":14.4}
@@ -486,4 +486,33 @@ fn modes_have_names() {
         assert!(name.parse::<Mode>().is_ok(), "{name}");
     }
     assert_eq!("fancy".parse::<Mode>().unwrap_err(), "`fancy` is not one of auto, tty, plain, rawjson, quiet");
+}
+
+#[test]
+fn the_time_that_is_left_counts_down_and_claims_nothing_that_nobody_measured() {
+    let (hand, paper) = (Hand::default(), Paper::default());
+    let tty = tty(&hand, &paper, UNICODE, 100, 24);
+    let last_line = |millis: u64| {
+        hand.set(millis);
+        tty.draw();
+        screen(&paper).lines().rev().find_map(|line| line.split_once(" · ")).map(|(_, t)| t.to_owned())
+    };
+    let forecast = |seconds: u64, unmeasured| {
+        tty.event(Event::Forecast { remaining: Duration::from_secs(seconds), unmeasured });
+    };
+    tty.event(Event::RunStarted { nodes: 3 });
+    tty.event(started("a", "new"));
+    forecast(0, 3);
+    assert_eq!(last_line(1_000).as_deref(), Some("1s"));
+    forecast(70, 0);
+    assert_eq!(last_line(2_000).as_deref(), Some("2s, about 1m09s left"));
+    assert_eq!(last_line(90_000).as_deref(), Some("1m30s, longer than last time"));
+    forecast(12, 1);
+    assert_eq!(last_line(92_000).as_deref(), Some("1m32s, at least 10s left"));
+    forecast(0, 0);
+    assert_eq!(last_line(93_000).as_deref(), Some("1m33s, a moment left"));
+    for name in ["a", "b", "c"] {
+        tty.event(finished(name, Outcome::Built, 0));
+    }
+    assert_eq!(last_line(94_000).as_deref(), Some("1m34s"));
 }

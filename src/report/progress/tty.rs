@@ -291,7 +291,7 @@ impl State {
         line.render(look, Some(columns))
     }
 
-    /// `[====    ] 12/40  built 5, reused 7, running 2 · 1m03s`
+    /// `[====    ] 12/40  built 5, reused 7, running 2 · 1m03s, about 2m10s left`
     fn total(&self, now: Duration, columns: usize, look: Look) -> String {
         let board = &self.board;
         let done = board.done();
@@ -319,6 +319,9 @@ impl State {
             separator = ", ";
         }
         line.push(Paint::Dim, format!(" {} {}", look.dot(), human::elapsed(now)));
+        if let Some(remaining) = board.remaining(now) {
+            line.push(Paint::Dim, format!(", {remaining}"));
+        }
         line.render(look, Some(columns))
     }
 }
