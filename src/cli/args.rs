@@ -383,6 +383,7 @@ pub enum GraphFormat {
     #[default]
     Dot,
     Mermaid,
+    Svg,
     Json,
 }
 

@@ -13,6 +13,7 @@ use crate::cli::context::{contexts, refuse_remote};
 use crate::cli::entitlements::entitlements;
 use crate::cli::machine::{self, EngineFlags};
 use crate::cli::no_cache::no_cache;
+use crate::cli::record;
 use crate::cli::secret::secrets;
 use crate::cli::ssh::agents;
 use crate::cli::surroundings::surroundings;
@@ -32,6 +33,7 @@ use crate::image::reference::Reference;
 use crate::image::store::Store;
 use crate::report::logs::LogDir;
 use crate::report::progress::{self, Mode, Progress};
+use crate::report::record::recorder::Recorder;
 use crate::report::summary::{self, NodeSummary, RunSummary};
 use crate::report::{Clock, tee::Tee};
 use crate::schedule::history::History;
@@ -99,7 +101,14 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
         }
     }
     run_summary.duration = started.elapsed();
-    session.end(args, run_summary)?;
+    run_summary.logs = Some(session.logs.dir().to_owned());
+    let facts =
+        record::Facts { name: &session.name, started: &session.started, jobs: options.jobs, expected: &expected };
+    let record = record::record(&facts, &target.graph, &results, &run_summary, &session.recorder, &store);
+    if let Err(error) = record.to_bytes().and_then(|bytes| store.put_run(&session.name, &bytes)) {
+        session.sink.event(Event::Warning { node: None, message: error.to_string() });
+    }
+    session.end(args, &run_summary)?;
     if let Some(error) = problem {
         app.show_error(&error);
     }
@@ -252,9 +261,13 @@ fn preflight(engine: &EmbeddedEngine, graph: &Graph, planned: &[Planned]) -> Res
 
 /// Where a run is shown and recorded, and how it is told to stop.
 struct Session {
+    name: String,
+    /// RFC 3339.
+    started: String,
     sink: Arc<dyn Sink>,
     progress: Arc<dyn Progress>,
     logs: Arc<LogDir>,
+    recorder: Arc<Recorder>,
     cancel: Cancel,
     signalled: Arc<std::sync::atomic::AtomicUsize>,
 }
@@ -262,9 +275,11 @@ struct Session {
 impl Session {
     fn start(app: &App, args: &Build, store: &Store, graph: &Graph) -> Result<Session> {
         let clock = Clock::start();
+        let now = jiff::Timestamp::try_from(SystemTime::now()).unwrap_or_default();
+        let name = run_name(now);
         let dir = match &args.results.logs_dir {
             Some(dir) => dir.clone(),
-            None => store.root().join("logs").join(run_name()),
+            None => store.logs_dir().join(&name),
         };
         let logs = Arc::new(LogDir::new(dir, clock.clone())?);
         let mode = match (args.results.progress, app.env.progress.as_deref()) {
@@ -278,12 +293,13 @@ impl Session {
             (ProgressArg::Quiet, _) => Mode::Quiet,
         };
         let mut options = progress::Options::new(app.look);
-        options.clock = clock;
+        options.clock = clock.clone();
         options.logs = Some(logs.dir().to_owned());
         options.name_width = graph.nodes.iter().map(|n| n.name.chars().count()).max().unwrap_or(0);
         let progress = progress::start(app.facts.resolve(mode), Box::new(io::stderr()), App::size(), options);
         let shown: Arc<dyn Sink> = progress.clone();
-        let sink: Arc<dyn Sink> = Arc::new(Tee::new(vec![shown, logs.clone()]));
+        let recorder = Arc::new(Recorder::new(clock));
+        let sink: Arc<dyn Sink> = Arc::new(Tee::new(vec![shown, logs.clone(), recorder.clone()]));
         let cancel = Cancel::new()?;
         let signalled = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let (count, told) = (signalled.clone(), sink.clone());
@@ -295,32 +311,31 @@ impl Session {
             };
             told.event(Event::Warning { node: None, message: message.into() });
         })?;
-        Ok(Session { sink, progress, logs, cancel, signalled })
+        let started = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        Ok(Session { name, started, sink, progress, logs, recorder, cancel, signalled })
     }
 
     fn interrupted(&self) -> bool {
         self.signalled.load(std::sync::atomic::Ordering::SeqCst) > 0
     }
 
-    fn end(&self, args: &Build, mut run: RunSummary) -> Result<()> {
-        run.logs = Some(self.logs.dir().to_owned());
+    fn end(&self, args: &Build, run: &RunSummary) -> Result<()> {
         if let Some(problem) = self.logs.problem() {
             self.sink.event(Event::Warning { node: None, message: problem.to_string() });
         }
-        self.progress.finish(&run);
+        self.progress.finish(run);
         if let Some(path) = &args.results.summary_json_file {
-            summary::write_json(&run, path)?;
+            summary::write_json(run, path)?;
         }
         if let Some(path) = &args.results.metadata_file {
-            summary::write_metadata(&run, path)?;
+            summary::write_metadata(run, path)?;
         }
         Ok(())
     }
 }
 
 /// `20261129T193600Z-1234`: sorts by time, and two runs never share one.
-fn run_name() -> String {
-    let now = jiff::Timestamp::try_from(SystemTime::now()).unwrap_or_default();
+fn run_name(now: jiff::Timestamp) -> String {
     format!("{}-{}", now.strftime("%Y%m%dT%H%M%SZ"), std::process::id())
 }
 

@@ -26,6 +26,7 @@ mod machine;
 mod no_cache;
 mod outcome;
 mod plan;
+mod record;
 mod render;
 mod run;
 mod secret;

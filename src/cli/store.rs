@@ -112,12 +112,13 @@ fn prune(app: &App, store: &Store, options: &PruneOptions, cancel: &Cancel) -> R
     }
     let verb = if options.dry_run { "would remove" } else { "removed" };
     app.say(&format!(
-        "{verb} {}: {}, {}, {}, {}",
+        "{verb} {}: {}, {}, {}, {}, {}",
         human::size(report.freed),
         human::count(usize::try_from(report.layers).unwrap_or(usize::MAX), "layer"),
         human::count(usize::try_from(report.blobs).unwrap_or(usize::MAX), "blob"),
         human::count(usize::try_from(report.steps + report.results).unwrap_or(usize::MAX), "record"),
         human::count(usize::try_from(report.caches).unwrap_or(usize::MAX), "cache mount"),
+        human::count(usize::try_from(report.runs).unwrap_or(usize::MAX), "run"),
     ));
     Ok(0)
 }

@@ -3,7 +3,9 @@
 //! - [`diagnostics`]: problems in files, and errors
 //! - [`progress`]: a run while it goes on, on a terminal, line by line, or as JSON lines
 //! - [`logs`]: one file for each image; [`summary`]: the end of a run, for people and for machines
+//! - [`record`]: what is kept of a run, to be shown later
 //! - [`plan`], [`table`]: what commands that only tell show
+//! - [`svg`]: graphs as drawings
 //! - [`style`], [`text`], [`human`]: colours and symbols, display width, sizes and times
 //!
 //! Nothing here opens a standard stream: the command line hands over something to write to, and says whether it takes
@@ -17,8 +19,10 @@ pub mod human;
 pub mod logs;
 pub mod plan;
 pub mod progress;
+pub mod record;
 pub mod style;
 pub mod summary;
+pub mod svg;
 pub mod table;
 pub mod tee;
 pub mod text;

@@ -18,7 +18,8 @@
 //! sources/files/<sha256>      what ADD fetched; sources/git/<key> bare repositories; sources/addresses what is known of each
 //! locks/<key>                 one builder at a time for each key
 //! tmp/<owner>/                work in progress; swept when its owner is gone
-//! logs/  state/               logs of runs; fingerprints, durations, hash table
+//! logs/  runs/                logs and records of runs
+//! state/                      fingerprints, durations, hash table
 //! ```
 //!
 //! Everything is written below `tmp`, and renamed: a reader never sees half of anything. A record names the boot in
@@ -52,6 +53,7 @@ mod locks;
 mod prune;
 mod records;
 mod refs;
+mod runs;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -72,7 +74,7 @@ const VERSION: &str = "1";
 const OWNER: &str = "owner";
 /// How long `open` waits for a prune to end.
 const PATIENCE: Duration = Duration::from_secs(60);
-const DIRECTORIES: [&str; 12] = [
+const DIRECTORIES: [&str; 13] = [
     "blobs/sha256",
     "layers",
     "steps",
@@ -81,6 +83,7 @@ const DIRECTORIES: [&str; 12] = [
     "cache",
     "locks",
     "logs",
+    "runs",
     "state",
     "sources/files",
     "sources/addresses",

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::layers::LayerRecord;
+use super::runs::KEPT_BY_PRUNE;
 use super::{Codec, Ref, StepRecord, Store, WorkDir, records};
 use crate::error::Result;
 use crate::event::Cancel;
@@ -37,6 +38,8 @@ pub struct PruneReport {
     pub steps: u64,
     pub results: u64,
     pub caches: u64,
+    /// Runs whose record and logs were removed.
+    pub runs: u64,
     /// Bytes on disk.
     pub freed: u64,
 }
@@ -78,6 +81,7 @@ impl Store {
         pruner.records(&live)?;
         pruner.layers(&live)?;
         pruner.blobs(&live)?;
+        pruner.runs()?;
         if options.caches {
             let sources = ["sources/files", "sources/git", "sources/addresses"];
             let kept = ["cache"].iter().chain(&sources).map(|dir| self.files(dir)).collect::<Result<Vec<_>>>()?;
@@ -216,6 +220,20 @@ impl Pruner<'_> {
             if !digest_of(&path).is_some_and(|d| live.blobs.contains(&d)) {
                 self.remove(&path)?;
                 self.report.blobs += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// All but the last ones.
+    fn runs(&mut self) -> Result<()> {
+        let names = self.store.all_runs()?;
+        let kept = if self.options.all { 0 } else { KEPT_BY_PRUNE };
+        for name in names.iter().take(names.len().saturating_sub(kept)) {
+            let paths = self.store.paths_of_run(name);
+            if !paths.iter().any(|path| self.recent(path)) {
+                paths.iter().try_for_each(|path| self.remove(path))?;
+                self.report.runs += 1;
             }
         }
         Ok(())

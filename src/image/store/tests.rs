@@ -573,3 +573,30 @@ fn the_file_system_is_looked_at_before_a_build() {
         store.check_filesystem().unwrap();
     }
 }
+
+#[test]
+fn only_the_latest_runs_are_kept() {
+    let (_dir, store) = store();
+    for i in 0..103 {
+        let name = format!("20260101T000000Z-{i:03}");
+        std::fs::create_dir(store.logs_dir().join(&name)).unwrap();
+        std::fs::write(store.logs_dir().join(&name).join("a.log"), "log").unwrap();
+        store.put_run(&name, b"{}").unwrap();
+    }
+    let runs = store.runs().unwrap();
+    assert_eq!(
+        (runs.len(), runs[0].as_str(), runs[99].as_str()),
+        (100, "20260101T000000Z-003", "20260101T000000Z-102")
+    );
+    assert_eq!(store.files("logs").unwrap().len(), 100);
+    // Of a run that was killed there are only logs.
+    std::fs::create_dir(store.logs_dir().join("20250101T000000Z-9")).unwrap();
+    let recent = PruneOptions { unused_for: Some(Duration::from_secs(3600)), ..Default::default() };
+    assert_eq!(store.prune(&recent, &cancel()).unwrap().runs, 0);
+    let report = store.prune(&PruneOptions::default(), &cancel()).unwrap();
+    assert!(report.runs == 91 && report.freed > 0, "{report:?}");
+    assert_eq!((store.runs().unwrap().len(), store.files("logs").unwrap().len()), (10, 10));
+    assert_eq!(store.read_run("20260101T000000Z-102").unwrap(), b"{}");
+    assert_eq!(store.prune(&PruneOptions { all: true, ..Default::default() }, &cancel()).unwrap().runs, 10);
+    assert!(store.all_runs().unwrap().is_empty());
+}

@@ -117,7 +117,7 @@ impl Store {
             caches += sum(directory)?;
         }
         let mut other = 0;
-        for directory in ["steps", "results", "refs", "locks", "logs", "state", "tmp"] {
+        for directory in ["steps", "results", "refs", "locks", "logs", "runs", "state", "tmp"] {
             other += sum(directory)?;
         }
         Ok(DiskUse { layers: sum("layers")?, blobs: sum("blobs/sha256")?, caches, other })

@@ -1,0 +1,157 @@
+//! Takes down, while a run goes on, what its record needs of the events.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::event::{Event, Outcome, Sink};
+use crate::report::clock::Clock;
+use crate::report::record::{StepRecord, Turn};
+use crate::report::text;
+
+/// Lines of output that are kept of a step, for the case that it fails.
+const LINES: usize = 500;
+/// No line is kept longer, and no title.
+const LONGEST: usize = 1000;
+/// More warnings are not kept.
+const WARNINGS: usize = 100;
+/// More steps of one node are not kept.
+const STEPS: usize = 1000;
+
+pub struct Recorder {
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    nodes: HashMap<Arc<str>, Node>,
+    forecast: Option<(f64, usize)>,
+    warnings: Vec<String>,
+}
+
+#[derive(Default)]
+struct Node {
+    turn: Turn,
+    lines: VecDeque<String>,
+    left_out: usize,
+}
+
+impl Recorder {
+    pub fn new(clock: Clock) -> Recorder {
+        Recorder { clock, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was told first of how long it takes.
+    pub fn forecast(&self) -> Option<(f64, usize)> {
+        self.lock().forecast
+    }
+
+    pub fn warnings(&self) -> Vec<String> {
+        self.lock().warnings.clone()
+    }
+
+    pub fn turn(&self, node: &str) -> Option<Turn> {
+        self.lock().nodes.get(node).map(|node| node.turn.clone())
+    }
+
+    /// The last lines of the step that ran last, and how many came before them.
+    pub fn output(&self, node: &str) -> (Vec<String>, usize) {
+        let state = self.lock();
+        state.nodes.get(node).map_or((Vec::new(), 0), |node| (node.lines.iter().cloned().collect(), node.left_out))
+    }
+}
+
+fn seconds(time: Duration) -> f64 {
+    time.as_millis() as f64 / 1000.0
+}
+
+impl Sink for Recorder {
+    fn event(&self, event: Event) {
+        let now = seconds(self.clock.elapsed());
+        let mut state = self.lock();
+        let state = &mut *state;
+        match event {
+            Event::Forecast { remaining, unmeasured } => {
+                state.forecast.get_or_insert((seconds(remaining), unmeasured));
+            }
+            Event::NodeStarted { node, worker, .. } => {
+                let turn = Turn { worker, start: now, end: now, steps: Vec::new() };
+                state.nodes.insert(node, Node { turn, ..Node::default() });
+            }
+            Event::StepStarted { node, step, title, .. } => {
+                let Some(node) = state.nodes.get_mut(&node) else { return };
+                (node.lines, node.left_out) = (VecDeque::new(), 0);
+                if node.turn.steps.len() < STEPS {
+                    let title = text::truncate(&text::one_line(&title), LONGEST, "...");
+                    node.turn.steps.push(StepRecord { number: step, title, start: now, end: None, reused: false });
+                }
+            }
+            Event::Output { node, line, .. } => {
+                let Some(node) = state.nodes.get_mut(&node) else { return };
+                if node.lines.len() == LINES {
+                    node.lines.pop_front();
+                    node.left_out += 1;
+                }
+                node.lines.push_back(text::truncate(&text::clean(&line), LONGEST, "..."));
+            }
+            Event::StepFinished { node, step, reused, .. } => {
+                let Some(node) = state.nodes.get_mut(&node) else { return };
+                let known = node.turn.steps.iter_mut().rev().find(|known| known.number == step);
+                if let Some(known) = known {
+                    (known.end, known.reused) = (Some(now), reused);
+                }
+            }
+            Event::NodeFinished { node, outcome, .. } => {
+                let Some(node) = state.nodes.get_mut(&node) else { return };
+                node.turn.end = now;
+                if !matches!(outcome, Outcome::Failed(_)) {
+                    node.lines = VecDeque::new();
+                }
+            }
+            Event::Warning { node, message } if state.warnings.len() < WARNINGS => {
+                let name = node.map_or_else(String::new, |node| format!("{node}: "));
+                state.warnings.push(text::truncate(&text::one_line(&format!("{name}{message}")), LONGEST, "..."));
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::clock::testing::Hand;
+    use crate::report::progress::testing::{output, run};
+
+    #[test]
+    fn a_run_is_taken_down_with_its_times() {
+        let hand = Hand::default();
+        let recorder = Recorder::new(hand.clock());
+        run(&recorder, &hand);
+        let turn = recorder.turn("keystone").unwrap();
+        assert_eq!((turn.start, turn.end), (0.0, 41.0));
+        let steps: Vec<_> = turn.steps.iter().map(|s| (s.number, s.start, s.end, s.reused)).collect();
+        assert_eq!(steps, [(1, 0.0, Some(0.0), true), (2, 2.0, Some(14.4), false), (3, 14.4, Some(14.4), false)]);
+        assert_eq!(recorder.turn("haproxy").unwrap().steps[0].end, None);
+        assert_eq!(recorder.output("haproxy").0, ["Reading package lists...", "E: Unable to locate package haproxyy"]);
+        assert_eq!(recorder.turn("base"), None);
+        assert_eq!(recorder.warnings(), ["keystone: `VOLUME` in a parent hides what is written there"]);
+    }
+
+    #[test]
+    fn no_build_makes_a_record_large() {
+        let recorder = Recorder::new(Hand::default().clock());
+        run(&recorder, &Hand::default());
+        for i in 0..2000 {
+            recorder.event(output("haproxy", 4, &format!("{i} {}", "x".repeat(10_000))));
+        }
+        let (lines, left_out) = recorder.output("haproxy");
+        assert_eq!((lines.len(), left_out), (500, 1502));
+        assert!(lines[499].starts_with("1999 ") && lines.iter().all(|line| line.len() <= LONGEST));
+    }
+}
