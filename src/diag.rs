@@ -48,6 +48,11 @@ pub struct Place {
 }
 
 impl Place {
+    /// Whether both are the same part of the same file.
+    pub fn same(&self, other: &Place) -> bool {
+        (Arc::ptr_eq(&self.file, &other.file) || self.file.path == other.file.path) && self.span == other.span
+    }
+
     /// `images/keystone/image.toml:3`, as lists of origins have it.
     pub fn line(&self) -> String {
         format!("{}:{}", self.file.path.display(), self.file.line_column(self.span.start).0)

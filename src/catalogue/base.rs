@@ -8,6 +8,7 @@ use std::path::Path;
 use crate::engine::{BaseSource, Bootstrap};
 use crate::image::digest::KeyHasher;
 
+use super::definition::House;
 use super::names;
 use super::reader::{Reader, error};
 use super::tree::Value;
@@ -71,7 +72,34 @@ fn plain(distribution: &str, suite: &str) -> Bootstrap {
 }
 
 /// Reads `from` of an image.
-pub(super) fn read(reader: &mut Reader<'_>, root: &Path) -> Option<Parent> {
+pub(super) fn read(reader: &mut Reader<'_>, house: &House) -> Option<Parent> {
+    let parent = read_parent(reader, &house.root)?;
+    if !house.is_overlay {
+        return Some(parent);
+    }
+    // Paths of two catalogues may be the same and mean two files; the names of bases must tell them apart.
+    let reference = match &parent {
+        Parent::External { source: BaseSource::OciLayout { path, reference }, .. } => {
+            archive_name("oci", path, reference)
+        }
+        Parent::External { source: BaseSource::DockerArchive { path, reference }, .. } => {
+            archive_name("docker-archive", path, reference)
+        }
+        Parent::External { source: BaseSource::RootfsTar { path }, .. } => archive_name("rootfs", path, &None),
+        _ => return Some(parent),
+    };
+    match parent {
+        Parent::External { source, .. } => Some(Parent::External { reference, source }),
+        other => Some(other),
+    }
+}
+
+fn archive_name(scheme: &str, path: &Path, reference: &Option<String>) -> String {
+    let name = reference.as_ref().map(|name| format!(":{name}")).unwrap_or_default();
+    format!("{scheme}:{}{name}", path.display())
+}
+
+fn read_parent(reader: &mut Reader<'_>, root: &Path) -> Option<Parent> {
     let node = reader.node("from")?;
     let name = reader.name("from");
     match &node.value {

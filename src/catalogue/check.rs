@@ -8,6 +8,7 @@ use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::engine::BaseSource;
 
 use super::names::{self, Requirement};
+use super::overlay::Block;
 use super::pattern::Pattern;
 use super::reader::error;
 use super::types::{Catalogue, ImageDef, Parent, PluginDef, SourceDef};
@@ -32,6 +33,7 @@ impl Checker<'_> {
         self.profiles();
         self.policy();
         self.release();
+        self.blocks();
         self.problems
     }
 
@@ -110,7 +112,14 @@ impl Checker<'_> {
             2 => format!("image `{}` is its own parent", image.name),
             _ => format!("images are built on each other in a circle: {}", path.join(" -> ")),
         };
-        self.problems.push(error(&place, message).hint("one of them needs another parent, or `from`"));
+        let mut problem = error(&place, message).hint("one of them needs another parent, or `from`");
+        for other in path.iter().skip(1).filter_map(|name| self.catalogue.images.get(*name)) {
+            if other.name != image.name {
+                let place = other.places.place("image.parent", &other.file);
+                problem = problem.also(&place, format!("the parent of `{}`", other.name));
+            }
+        }
+        self.problems.push(problem);
     }
 
     /// A user name means one number in the whole family: volumes are shared by number.
@@ -380,6 +389,44 @@ impl Checker<'_> {
                 let message = format!("no definition takes `{name}` from PyPI");
                 let warning = Diagnostic::warning(message).at(&place.file, place.span.clone());
                 self.problems.push(warning.hint(format!("did you mean `{near}`?")));
+            }
+        }
+    }
+
+    /// Blocks that overlays put in place of a recipe's. As for values, one definition that a glob matches is enough.
+    fn blocks(&mut self) {
+        let (images, plugins) = (self.catalogue.images.values(), self.catalogue.plugins.values());
+        let images = images.map(|i| (format!("image `{}`", i.name), i.template(), &i.additions, &i.file));
+        let plugins = plugins.map(|p| (format!("plugin `{}`", p.name), p.template(), &p.additions, &p.file));
+        let mut used: Vec<&Place> = Vec::new();
+        let mut unused: Vec<(&Block, Diagnostic)> = Vec::new();
+        for (owner, template, additions, file) in images.chain(plugins) {
+            for block in &additions.blocks {
+                let Some(template) = &template else {
+                    let message = format!("{owner} has a plain Dockerfile, which has no blocks");
+                    let head = super::definition::head_of(file);
+                    unused.push((block, error(&block.place, message).also(&head, "the definition")));
+                    continue;
+                };
+                // What a template that can't be read or found has is told when it is rendered.
+                match self.catalogue.recipes.blocks(template) {
+                    Some((blocks, place)) if !blocks.contains(&block.name) => {
+                        let message = format!("the recipe of {owner} has no block `{}`", block.name);
+                        let mut problem = error(&block.place, message).also(&place, "the recipe");
+                        problem.hint = suggest::hint(&block.name, blocks.iter().map(String::as_str))
+                            .or_else(|| Some("it has no blocks at all".into()));
+                        unused.push((block, problem));
+                    }
+                    _ => used.push(&block.place),
+                }
+            }
+        }
+        let mut told: Vec<&Place> = Vec::new();
+        for (block, problem) in unused {
+            let known = |places: &[&Place]| places.iter().any(|place| place.same(&block.place));
+            if block.named || !(known(&used) || known(&told)) {
+                told.push(&block.place);
+                self.problems.push(problem);
             }
         }
     }

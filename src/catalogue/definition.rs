@@ -9,6 +9,7 @@ use crate::diag::{Diagnostic, Diagnostics, Place, SourceFile};
 use crate::engine::Check;
 
 use super::names;
+use super::overlay::{Additions, Overlay, Tried, What};
 use super::pattern::Pattern;
 use super::reader::{Reader, error};
 use super::release::Release;
@@ -23,9 +24,17 @@ pub(super) struct House {
     pub recipes: Option<Vec<String>>,
     /// Says what definitions leave open.
     pub release: Option<Arc<Release>>,
+    /// Change what definitions say, in this order.
+    pub overlays: Arc<Vec<Overlay>>,
+    /// Whether this is itself the house of an overlay.
+    pub is_overlay: bool,
 }
 
 impl House {
+    pub fn new(root: &Path) -> Self {
+        House { root: root.to_owned(), recipes: None, release: None, overlays: Arc::default(), is_overlay: false }
+    }
+
     pub fn recipes(&self) -> &[String] {
         self.recipes.as_deref().unwrap_or_default()
     }
@@ -48,11 +57,13 @@ pub(super) struct Folder {
 pub(super) struct Loaded<T> {
     pub definition: Option<T>,
     pub problems: Diagnostics,
+    /// What became of the changes of overlays.
+    pub tried: Vec<Tried>,
 }
 
 impl<T> Loaded<T> {
     pub fn failed(problems: Diagnostics) -> Self {
-        Loaded { definition: None, problems }
+        Loaded { definition: None, problems, tried: Vec::new() }
     }
 }
 
@@ -89,13 +100,34 @@ pub(super) fn read(path: &Path, problems: &mut Diagnostics) -> Option<Arc<Source
     }
 }
 
-/// The tree of a definition's file, with what the release adds to it.
-pub(super) fn tree(file: &Arc<SourceFile>, house: &House, problems: &mut Diagnostics) -> Option<(Table, Place)> {
-    let Node { value: Value::Table(mut table), place } = tree::parse(file, problems)? else { return None };
-    if let Some(release) = &house.release {
-        release.fill_definition(&mut table);
+/// The tree of a definition's file, after overlays and the release have been at it.
+pub(super) struct Tree {
+    pub table: Table,
+    pub place: Place,
+    pub additions: Additions,
+    pub tried: Vec<Tried>,
+}
+
+impl Tree {
+    pub fn read(
+        file: &Arc<SourceFile>,
+        what: What,
+        name: &str,
+        house: &House,
+        problems: &mut Diagnostics,
+    ) -> Option<Tree> {
+        let Node { value: Value::Table(table), place } = tree::parse(file, problems)? else { return None };
+        let mut tree = Tree { table, place, additions: Additions::default(), tried: Vec::new() };
+        let head = head_of(file);
+        for (number, overlay) in house.overlays.iter().enumerate() {
+            let definition = (&mut tree.table, &head);
+            overlay.apply(number, what, name, definition, &mut tree.additions, &mut tree.tried);
+        }
+        if let Some(release) = &house.release {
+            release.fill_definition(&mut tree.table);
+        }
+        Some(tree)
     }
-    Some((table, place))
 }
 
 /// None: `recipe` isn't said. Some(None): it is, and wrong.

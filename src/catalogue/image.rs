@@ -8,9 +8,10 @@ use crate::diag::{Diagnostics, SourceFile};
 
 use super::base;
 use super::definition::{
-    self, Folder, House, Loaded, check_name, head_of, patterns, quoted, read, read_body, shared_recipe,
+    Folder, House, Loaded, Tree, check_name, head_of, patterns, quoted, read, read_body, shared_recipe,
 };
 use super::names;
+use super::overlay::{Additions, What};
 use super::reader::{Out, Reader, error};
 use super::types::{ImageDef, ImageKind, Packages, Parent, Places, PluginRules, Recipe, User};
 
@@ -18,7 +19,7 @@ pub(super) fn load_image(folder: &Folder, house: &House) -> Loaded<ImageDef> {
     let mut problems = Diagnostics::default();
     check_name(folder, "an image", &mut problems);
     if !folder.toml {
-        return dockerfile_only(folder, problems);
+        return dockerfile_only(folder, house, problems);
     }
     match read(&folder.dir.join("image.toml"), &mut problems) {
         Some(file) => read_image(folder, house, file, problems),
@@ -32,7 +33,10 @@ pub(super) fn read_image(
     file: Arc<SourceFile>,
     mut problems: Diagnostics,
 ) -> Loaded<ImageDef> {
-    let Some((entries, place)) = definition::tree(&file, house, &mut problems) else { return Loaded::failed(problems) };
+    let Some(tree) = Tree::read(&file, What::Images, &folder.name, house, &mut problems) else {
+        return Loaded::failed(problems);
+    };
+    let Tree { table: entries, place, additions, tried } = tree;
     let mut out = Out { problems, places: BTreeMap::new() };
     let mut root = Reader::new(&entries, &place, &mut out);
     let head = root.table("image", |reader| read_head(reader, folder, house));
@@ -45,7 +49,7 @@ pub(super) fn read_image(
     let plugins = root.table("plugins", read_rules).unwrap_or_default();
     root.finish();
     let Out { problems, places } = out;
-    let Some(Some(head)) = head else { return Loaded::failed(problems) };
+    let Some(Some(head)) = head else { return Loaded { definition: None, problems, tried } };
     let definition = ImageDef {
         name: folder.name.clone(),
         dir: folder.dir.clone(),
@@ -65,9 +69,11 @@ pub(super) fn read_image(
         ports: head.ports,
         volumes: head.volumes,
         vars: body.vars,
+        additions,
         places: Places(places),
+        tree: Arc::new(entries),
     };
-    Loaded { definition: Some(definition), problems }
+    Loaded { definition: Some(definition), problems, tried }
 }
 
 struct Head {
@@ -100,7 +106,7 @@ fn read_parent(reader: &mut Reader<'_>, house: &House, plain: bool) -> Option<Pa
             false => why,
         })
     });
-    let from = base::read(reader, &house.root);
+    let from = base::read(reader, house);
     if let (true, Some(key)) = (plain, said.first()) {
         let place = reader.key_place(key).unwrap_or(reader.place);
         let hint =
@@ -191,11 +197,11 @@ fn read_rules(reader: &mut Reader<'_>) -> PluginRules {
     }
 }
 
-fn dockerfile_only(folder: &Folder, mut problems: Diagnostics) -> Loaded<ImageDef> {
-    match read(&folder.dir.join("Dockerfile"), &mut problems) {
-        Some(file) => Loaded { definition: Some(from_dockerfile(&folder.name, &folder.dir, file)), problems },
-        None => Loaded::failed(problems),
-    }
+fn dockerfile_only(folder: &Folder, house: &House, mut problems: Diagnostics) -> Loaded<ImageDef> {
+    let Some(file) = read(&folder.dir.join("Dockerfile"), &mut problems) else { return Loaded::failed(problems) };
+    let overlays = house.overlays.iter().enumerate();
+    let tried = overlays.flat_map(|(number, overlay)| overlay.refuse(number, &folder.name, &head_of(&file))).collect();
+    Loaded { definition: Some(from_dockerfile(&folder.name, &folder.dir, file)), problems, tried }
 }
 
 /// A definition that is nothing but a Dockerfile.
@@ -219,6 +225,8 @@ pub(super) fn from_dockerfile(name: &str, context: &Path, file: Arc<SourceFile>)
         ports: Vec::new(),
         volumes: Vec::new(),
         vars: toml::Table::new(),
+        additions: Additions::default(),
         places: Places::default(),
+        tree: Arc::default(),
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Everything is read before anything is refused: all problems of all files come in one report, each with its file,
 //! line and column, the text underlined, and a hint where there is something to do. `tree` is TOML with places,
-//! `reader` takes typed values out of it, `settings`, `image` and `plugin` say what a file may hold, and `check` judges
-//! what takes all files to judge.
+//! `reader` takes typed values out of it, `settings`, `image` and `plugin` say what a file may hold, `overlay` and
+//! `release` change the trees of definitions before they are read, and `check` judges what takes all files to judge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,9 +16,11 @@ use crate::diag::{Diagnostic, Diagnostics, Severity, SourceFile};
 mod base;
 mod check;
 mod definition;
+mod explain;
 mod image;
 mod init;
 mod names;
+mod overlay;
 pub mod pattern;
 mod plugin;
 mod reader;
@@ -32,6 +34,7 @@ pub mod types;
 pub use base::parse_reference;
 pub use init::init;
 pub use names::registry_of;
+pub use overlay::{Additions, Block, Patch};
 pub use pattern::Pattern;
 pub use release::Release;
 pub use settings::limit_of_steps;
@@ -43,26 +46,43 @@ impl Catalogue {
     /// Reads the catalogue at `root` (the directory with `kollage.toml`).
     pub fn load(root: &Path, overrides: &Overrides, config: &ConfigFiles) -> Result<Catalogue, Diagnostics> {
         let mut problems = Diagnostics::default();
-        let mut house = House { root: root.to_owned(), recipes: None, release: None };
+        let mut house = House::new(root);
         house.recipes = Some(recipes(&house, &mut problems));
         let project = house.path("kollage.toml");
         let settings = settings::load(Some(&project), overrides, config, &mut problems);
         house.release = settings.as_ref().and_then(|settings| settings.release.clone());
+        let settings = settings.unwrap_or_default();
+        let named = settings.overlays.iter().map(|(dir, place)| (dir, Some(place)));
+        let overlays = named.chain(overrides.overlays.iter().map(|dir| (dir, None)));
+        let overlays = overlays.filter_map(|(dir, place)| overlay::load(dir, place, &mut problems)).collect();
+        house.overlays = Arc::new(overlays);
+        let houses = self::houses(house, &mut problems);
 
-        let folders = folders(&house, "images", &mut problems);
-        let (images, broken_images) =
-            gather(&folders, |folder| image::load_image(folder, &house), |i| &i.name, &mut problems);
-        let folders = self::folders(&house, "plugins", &mut problems);
-        let (plugins, broken_plugins) =
-            gather(&folders, |folder| plugin::load_plugin(folder, &house), |p| &p.name, &mut problems);
+        let (mut tried, mut all) = (Vec::new(), Vec::new());
+        let images = folders(&houses, "images", &mut problems);
+        let (images, broken_images) = gather(&images, image::load_image, |i| &i.name, &mut tried, &mut problems);
+        all.push(images.keys().chain(&broken_images).cloned().collect());
+        let plugins = folders(&houses, "plugins", &mut problems);
+        let (plugins, broken_plugins) = gather(&plugins, plugin::load_plugin, |p| &p.name, &mut tried, &mut problems);
+        all.push(plugins.keys().chain(&broken_plugins).cloned().collect());
+        let touched = match (houses.first(), all.as_slice()) {
+            (Some(house), [images, plugins]) => {
+                overlay::judge(&house.overlays, tried, [images, plugins], &mut problems)
+            }
+            _ => overlay::Touched::default(),
+        };
 
+        let changed =
+            images.values().filter_map(|image| image.changed()).chain(plugins.values().filter_map(|p| p.changed()));
+        let roots = houses.iter().map(|house| house.root.clone()).collect();
         let catalogue = Catalogue {
             root: root.to_owned(),
-            settings: settings.unwrap_or_default(),
+            settings,
+            recipes: crate::template::Recipes::new(roots, changed.collect()),
             images,
             plugins,
             warnings: Diagnostics::default(),
-            recipes: crate::template::Recipes::new(root),
+            touched,
         };
         let checker = check::Checker {
             catalogue: &catalogue,
@@ -90,7 +110,7 @@ impl Catalogue {
         let settings = settings::load(None, overrides, config, &mut problems).unwrap_or_default();
         let mut images = BTreeMap::new();
         images.insert(name.to_owned(), Arc::new(image::from_dockerfile(name, context, dockerfile.clone())));
-        let recipes = crate::template::Recipes::new(context);
+        let recipes = crate::template::Recipes::new(vec![context.to_owned()], Vec::new());
         // Profiles and plugins of the user's own file are about another catalogue.
         let settings = Settings { profiles: BTreeMap::new(), image_plugins: BTreeMap::new(), ..settings };
         let catalogue = Catalogue {
@@ -100,17 +120,23 @@ impl Catalogue {
             plugins: BTreeMap::new(),
             warnings: Diagnostics::default(),
             recipes,
+            touched: overlay::Touched::default(),
         };
         catalogue.judged(problems)
     }
 
     fn judged(mut self, problems: Diagnostics) -> Result<Catalogue, Diagnostics> {
-        let problems = sorted(problems);
+        let problems = self.with_both_places(sorted(problems));
         if problems.has_errors() {
             return Err(problems);
         }
         self.warnings = problems;
         Ok(self)
+    }
+
+    /// Shows what an overlay changed beside a problem that its change led to, and the other way round.
+    pub fn with_both_places(&self, problems: Diagnostics) -> Diagnostics {
+        self.touched.with_both_places(problems)
     }
 
     /// The name of an image as FROM has it: `namespace/name:tag`.
@@ -188,15 +214,20 @@ impl Catalogue {
 }
 
 /// What is wrong with the text of one definition by itself, its file unread: for editors and for fuzzing.
-/// `name` is `image.toml`, `plugin.toml`, `release.toml` or `kollage.toml`.
+/// `name` is `image.toml`, `plugin.toml`, `release.toml`, `overlay.toml` or `kollage.toml`.
 pub fn check_text(name: &str, text: &str) -> Diagnostics {
     let file = SourceFile::new(name, text);
-    let house = House { root: Path::new(".").to_owned(), recipes: None, release: None };
+    let house = House::new(Path::new("."));
     let dir = Path::new("images/image").to_owned();
     let folder = Folder { name: "image".into(), dir, toml: true, template: false, dockerfile: false };
     let problems = match name {
         "image.toml" => image::read_image(&folder, &house, file, Diagnostics::default()).problems,
         "plugin.toml" => plugin::read_plugin(&folder, &house, file, Diagnostics::default()).problems,
+        "overlay.toml" => {
+            let mut problems = Diagnostics::default();
+            overlay::read_overlay(Path::new("."), &file, &mut problems);
+            problems
+        }
         "release.toml" => {
             let mut problems = Diagnostics::default();
             release::read_release("release", &file, None, &mut problems);
@@ -211,16 +242,18 @@ type Named<T> = BTreeMap<String, Arc<T>>;
 
 /// Reads all definitions in parallel; the names of those that could not be made sense of come apart.
 fn gather<T: Send>(
-    folders: &[Folder],
-    load: impl Fn(&Folder) -> Loaded<T> + Sync + Send,
+    folders: &[(Folder, &House)],
+    load: impl Fn(&Folder, &House) -> Loaded<T> + Sync + Send,
     name: impl Fn(&T) -> &String,
+    tried: &mut Vec<overlay::Tried>,
     problems: &mut Diagnostics,
 ) -> (Named<T>, BTreeSet<String>) {
-    let loaded: Vec<Loaded<T>> = folders.par_iter().map(load).collect();
+    let loaded: Vec<Loaded<T>> = folders.par_iter().map(|(folder, house)| load(folder, house)).collect();
     let mut definitions = Named::new();
     let mut broken = BTreeSet::new();
-    for (folder, loaded) in folders.iter().zip(loaded) {
+    for ((folder, _), loaded) in folders.iter().zip(loaded) {
         problems.extend(loaded.problems);
+        tried.extend(loaded.tried);
         match loaded.definition {
             Some(definition) => {
                 definitions.insert(name(&definition).clone(), Arc::new(definition));
@@ -233,12 +266,60 @@ fn gather<T: Send>(
     (definitions, broken)
 }
 
+/// The catalogue's own house and one for each overlay, which share their recipes.
+fn houses(house: House, problems: &mut Diagnostics) -> Vec<House> {
+    let mut recipes = house.recipes.clone().unwrap_or_default();
+    let mut roots: Vec<&Path> = vec![&house.root];
+    for overlay in house.overlays.iter() {
+        let added = self::recipes(&House::new(&overlay.root), problems);
+        for name in &added {
+            let path = format!("images/_recipes/{name}.j2");
+            if let Some(other) = roots.iter().find(|root| root.join(&path).is_file()) {
+                problems.push(there_already("recipe", name, &overlay.root.join(&path), &other.join(&path)));
+            }
+        }
+        recipes.extend(added);
+        roots.push(&overlay.root);
+    }
+    let shared = |root: &Path, is_overlay: bool| House {
+        root: root.to_owned(),
+        recipes: Some(recipes.clone()),
+        release: house.release.clone(),
+        overlays: house.overlays.clone(),
+        is_overlay,
+    };
+    roots.iter().enumerate().map(|(i, root)| shared(root, i > 0)).collect()
+}
+
+fn there_already(what: &str, name: &str, added: &Path, there: &Path) -> Diagnostic {
+    let message =
+        format!("{what} `{name}` is in an overlay and in the catalogue: `{}`, `{}`", added.display(), there.display());
+    Diagnostic::error(message).hint("an overlay changes what is there with `[[change]]`, and adds under other names")
+}
+
+/// The definitions below `images` or `plugins`, each name once.
+fn folders<'a>(houses: &'a [House], below: &str, problems: &mut Diagnostics) -> Vec<(Folder, &'a House)> {
+    let mut all: Vec<(Folder, &House)> = Vec::new();
+    for house in houses {
+        for folder in house_folders(house, below, problems) {
+            match all.iter().find(|(known, _)| known.name == folder.name) {
+                Some((known, _)) => {
+                    let what = below.trim_end_matches('s');
+                    problems.push(there_already(what, &folder.name, &folder.dir, &known.dir));
+                }
+                None => all.push((folder, house)),
+            }
+        }
+    }
+    all
+}
+
 /// The folders below `images` or `plugins` that hold a definition.
-fn folders(house: &House, below: &str, problems: &mut Diagnostics) -> Vec<Folder> {
+fn house_folders(house: &House, below: &str, problems: &mut Diagnostics) -> Vec<Folder> {
     let dir = house.path(below);
     let file = if below == "images" { "image.toml" } else { "plugin.toml" };
     let mut folders = Vec::new();
-    for name in entries(&dir, below == "images", problems) {
+    for name in entries(&dir, below == "images" && !house.is_overlay, problems) {
         if name.starts_with(['_', '.']) {
             continue;
         }

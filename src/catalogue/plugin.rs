@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::diag::{Diagnostics, SourceFile};
 
-use super::definition::{self, Folder, House, Loaded, check_name, head_of, patterns, read, read_body, shared_recipe};
+use super::definition::{Folder, House, Loaded, Tree, check_name, head_of, patterns, read, read_body, shared_recipe};
 use super::names;
+use super::overlay::What;
 use super::pattern::Pattern;
 use super::reader::{Out, Reader, error};
 use super::types::{Places, PluginDef, Recipe};
@@ -26,7 +27,10 @@ pub(super) fn read_plugin(
     file: Arc<SourceFile>,
     mut problems: Diagnostics,
 ) -> Loaded<PluginDef> {
-    let Some((entries, place)) = definition::tree(&file, house, &mut problems) else { return Loaded::failed(problems) };
+    let Some(tree) = Tree::read(&file, What::Plugins, &folder.name, house, &mut problems) else {
+        return Loaded::failed(problems);
+    };
+    let Tree { table: entries, place, additions, tried } = tree;
     let mut out = Out { problems, places: BTreeMap::new() };
     let mut root = Reader::new(&entries, &place, &mut out);
     let head = root.table("plugin", |reader| PluginHead {
@@ -49,8 +53,8 @@ pub(super) fn read_plugin(
     let body = read_body(&mut root, folder);
     root.finish();
     let Out { problems, places } = out;
-    let Some(head) = head else { return Loaded::failed(problems) };
-    let Some(recipe) = head.recipe else { return Loaded::failed(problems) };
+    let Some(head) = head else { return Loaded { definition: None, problems, tried } };
+    let Some(recipe) = head.recipe else { return Loaded { definition: None, problems, tried } };
     let definition = PluginDef {
         name: folder.name.clone(),
         dir: folder.dir.clone(),
@@ -67,9 +71,11 @@ pub(super) fn read_plugin(
         env: body.env,
         labels: body.labels,
         vars: body.vars,
+        additions,
         places: Places(places),
+        tree: Arc::new(entries),
     };
-    Loaded { definition: Some(definition), problems }
+    Loaded { definition: Some(definition), problems, tried }
 }
 
 struct PluginHead {

@@ -29,12 +29,14 @@ pub(super) struct Reader<'a> {
     /// As a person would write its head: `[user]`, `[[check]]`.
     title: String,
     known: Vec<&'static str>,
+    /// Its keys are not ours to name.
+    open: bool,
     pub out: &'a mut Out,
 }
 
 impl<'a> Reader<'a> {
     pub fn new(table: &'a Table, place: &'a Place, out: &'a mut Out) -> Self {
-        Reader { table, place, path: String::new(), title: String::new(), known: Vec::new(), out }
+        Reader { table, place, path: String::new(), title: String::new(), known: Vec::new(), open: false, out }
     }
 
     fn below(&self, key: &str) -> String {
@@ -61,6 +63,16 @@ impl<'a> Reader<'a> {
     pub fn has_like(&self, key: &str) -> bool {
         let mut unknown = self.table.keys().filter(|k| !self.known.contains(&k.as_str()));
         self.has(key) || unknown.any(|k| suggest::nearest(k, [key]).is_some())
+    }
+
+    /// The keys of this table, known or not.
+    pub fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.table.keys().map(String::as_str)
+    }
+
+    /// A value without a place among those that were read, whatever its key is.
+    pub fn peek(&self, key: &str) -> Option<&'a Node> {
+        self.table.get(key).map(|e| &e.node)
     }
 
     /// Of the key as it is written.
@@ -259,7 +271,8 @@ impl<'a> Reader<'a> {
             return None;
         };
         let path = name.to_owned();
-        let mut reader = Reader { table, place: &node.place, path, title, known: Vec::new(), out: &mut *self.out };
+        let mut reader =
+            Reader { table, place: &node.place, path, title, known: Vec::new(), open: false, out: &mut *self.out };
         let value = read(&mut reader);
         reader.finish();
         Some(value)
@@ -291,15 +304,24 @@ impl<'a> Reader<'a> {
         };
         let title = format!("[{name}]");
         let place = &node.place;
-        let mut reader = Reader { table, place, path: name, title, known: Vec::new(), out: &mut *self.out };
+        let mut reader =
+            Reader { table, place, path: name, title, known: Vec::new(), open: false, out: &mut *self.out };
         for (key, entry) in table {
             reader.out.places.insert(reader.below(key), entry.node.place.clone());
             visit(key, entry, &mut reader);
         }
     }
 
+    /// Whoever reads this table looks at all of its keys.
+    pub fn any_key(&mut self) {
+        self.open = true;
+    }
+
     /// Reports the keys that nothing asked for.
     pub fn finish(self) {
+        if self.open {
+            return;
+        }
         for (key, entry) in self.table {
             if self.known.contains(&key.as_str()) {
                 continue;

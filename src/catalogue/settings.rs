@@ -49,7 +49,7 @@ pub(super) fn load(
             _ => readable = false,
         }
     }
-    for over in &overrides.0 {
+    for over in &overrides.settings {
         let mut table = tree::from_override(over, problems);
         refuse_policy(&mut table, config, problems);
         tree::merge(&mut merged, table);
@@ -141,8 +141,20 @@ fn read_settings(table: &Table, place: &Place, out: &mut Out) -> Settings {
             }
         });
     });
+    settings.overlays = overlays(&mut root);
     root.finish();
     settings
+}
+
+/// `overlays = ["DIR"]`, each meant from where the file is.
+fn overlays(root: &mut Reader<'_>) -> Vec<(PathBuf, Place)> {
+    let plain = |text: &str| match text.is_empty() || text.chars().any(char::is_control) {
+        true => Err("it is no path".to_owned()),
+        false => Ok(()),
+    };
+    let texts = root.forms("overlays", "a directory of an overlay", plain);
+    let place = |i: usize| root.out.places.get(&format!("overlays.{i}")).cloned();
+    texts.iter().enumerate().filter_map(|(i, text)| place(i).map(|place| (beside(&place, text), place))).collect()
 }
 
 fn engines() -> [(&'static str, EngineName); 3] {

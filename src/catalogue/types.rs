@@ -10,9 +10,13 @@ use crate::diag::{Diagnostic, Diagnostics, Place, SourceFile};
 use crate::dockerfile::step::{Entitlement, Network};
 use crate::engine::{BaseSource, Check};
 use crate::image::store::Codec;
+use crate::template::Changed;
 
+use super::names::{self, Requirement};
+use super::overlay::{Additions, Touched};
 use super::pattern::Pattern;
 use super::release::Release;
+use super::tree::Table;
 
 /// Everything that a maintainer wrote, loaded and checked as one.
 #[derive(Clone, Debug)]
@@ -26,6 +30,8 @@ pub struct Catalogue {
     pub warnings: Diagnostics,
     /// The templates, read and compiled when first needed.
     pub(crate) recipes: crate::template::Recipes,
+    /// What overlays changed.
+    pub(super) touched: Touched,
 }
 
 /// `kollage.toml` of the project, of the user and of the system, and the command line, merged by precedence.
@@ -40,6 +46,8 @@ pub struct Settings {
     pub policy: Policy,
     /// What `build.release` names; None where the catalogue keeps no releases.
     pub release: Option<Arc<Release>>,
+    /// Directories of overlays, with the places of their names.
+    pub(super) overlays: Vec<(PathBuf, Place)>,
     /// `[vars]`, for recipes (`vars.NAME`); an image's own `[vars]` are in `image.vars`.
     pub vars: toml::Table,
     /// By dotted path: `build.tag`, `profiles.main`, `profiles.main.0`, `images.keystone.plugins.0`.
@@ -185,8 +193,11 @@ pub struct ImageDef {
     pub ports: Vec<String>,
     pub volumes: Vec<String>,
     pub vars: toml::Table,
+    pub additions: Additions,
     /// By dotted path: `image.parent`, `packages.deb.0`, `plugins.default.0`, `check.0.run`.
     pub places: Places,
+    /// What was read, after overlays and the release.
+    pub(super) tree: Arc<Table>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -225,6 +236,17 @@ pub enum Recipe {
     Own(PathBuf),
     /// The definition's own plain `Dockerfile`, taken as it is.
     Dockerfile(PathBuf),
+}
+
+impl Recipe {
+    /// The name of the template, of a definition below `images` or `plugins`.
+    fn template(&self, below: &str, name: &str) -> Option<String> {
+        match self {
+            Recipe::Shared(recipe) => Some(format!("_recipes/{recipe}.j2")),
+            Recipe::Own(_) => Some(format!("{below}/{name}/Dockerfile.j2")),
+            Recipe::Dockerfile(_) => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -286,6 +308,16 @@ pub enum SourceDef {
 }
 
 impl SourceDef {
+    /// The name on PyPI, as it begins the names of wheels: `oslo.db` is `oslo_db`.
+    pub fn distribution(&self) -> Option<String> {
+        match self {
+            SourceDef::Pypi { requirement } => {
+                Some(names::normalised(Requirement::split(requirement).name).replace('-', "_"))
+            }
+            _ => None,
+        }
+    }
+
     pub fn kind(&self) -> &'static str {
         match self {
             SourceDef::Pypi { .. } => "pypi",
@@ -325,10 +357,21 @@ pub struct PluginDef {
     pub env: BTreeMap<String, String>,
     pub labels: BTreeMap<String, String>,
     pub vars: toml::Table,
+    pub additions: Additions,
     pub places: Places,
+    pub(super) tree: Arc<Table>,
 }
 
 impl ImageDef {
+    /// The template that its recipe is; None: it is a plain Dockerfile.
+    pub(crate) fn template(&self) -> Option<String> {
+        self.recipe.template("images", &self.name)
+    }
+
+    pub(super) fn changed(&self) -> Option<Changed> {
+        Changed::new("images", &self.name, self.template()?, &self.additions.blocks)
+    }
+
     pub fn is_service(&self) -> bool {
         self.kind == ImageKind::Service
     }
@@ -340,6 +383,14 @@ impl ImageDef {
 }
 
 impl PluginDef {
+    pub(crate) fn template(&self) -> Option<String> {
+        self.recipe.template("plugins", &self.name)
+    }
+
+    pub(super) fn changed(&self) -> Option<Changed> {
+        Changed::new("plugins", &self.name, self.template()?, &self.additions.blocks)
+    }
+
     /// As for images.
     pub fn unbuildable(&self) -> Option<Diagnostic> {
         unbuildable(&format!("plugin `{}`", self.name), &self.sources, &self.places, &self.file)
@@ -400,7 +451,11 @@ pub struct ConfigFiles {
 
 /// Settings from the command line and the environment, in rising order of precedence: the last one wins.
 #[derive(Clone, Debug, Default)]
-pub struct Overrides(pub(super) Vec<Override>);
+pub struct Overrides {
+    pub(super) settings: Vec<Override>,
+    /// Come after those of the settings.
+    pub(super) overlays: Vec<PathBuf>,
+}
 
 #[derive(Clone, Debug)]
 pub(super) struct Override {
@@ -452,7 +507,7 @@ impl Overrides {
         };
         let written = assignment.trim_end();
         let value_at = written.len() - value.len();
-        self.0.push(Override { origin: origin.into(), path, written: written.into(), value_at, form });
+        self.settings.push(Override { origin: origin.into(), path, written: written.into(), value_at, form });
         Ok(())
     }
 
@@ -480,9 +535,14 @@ impl Overrides {
         self.push(origin, path, &format!("{image}="), &plugins.join(","), Form::List);
     }
 
+    /// `--overlay DIR`
+    pub fn overlay(&mut self, dir: &Path) {
+        self.overlays.push(dir.to_owned());
+    }
+
     fn push(&mut self, origin: &str, path: Vec<String>, before: &str, value: &str, form: Form) {
         let written = format!("{before}{value}");
-        self.0.push(Override { origin: origin.into(), path, written, value_at: before.len(), form });
+        self.settings.push(Override { origin: origin.into(), path, written, value_at: before.len(), form });
     }
 }
 

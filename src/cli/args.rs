@@ -118,6 +118,9 @@ pub struct Settings {
     /// Change any setting of kollage.toml
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Overlay to change the catalogue with; several come one over the other
+    #[arg(long = "overlay", value_name = "DIR")]
+    pub overlays: Vec<PathBuf>,
     /// Value of an ARG; without a value, that of the environment variable
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub build_arg: Vec<String>,
@@ -303,6 +306,9 @@ pub struct Plan {
     /// Images that would be built at once, for the expected time [default: one for each processor]
     #[arg(short, long, value_name = "N", value_parser = positive)]
     pub jobs: Option<usize>,
+    /// Show the merged definition of an image or plugin instead, with where each value comes from
+    #[arg(long, value_name = "NAME")]
+    pub explain: Option<String>,
     /// How to show the plan
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: TextOrJson,

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::catalogue::Catalogue;
 use crate::cli::App;
 use crate::cli::args::{Plan, TextOrJson};
 use crate::cli::machine::{self, EngineFlags};
@@ -10,16 +11,33 @@ use crate::cli::outcome;
 use crate::cli::surroundings::surroundings;
 use crate::cli::workspace::{Workspace, store_path, wrong_definitions};
 use crate::context::HashTable;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::node::NodeKind;
 use crate::graph::plan::{Planner, Settings};
 use crate::report::plan;
 use crate::schedule::estimate::{Left, critical_path};
 use crate::schedule::history::History;
+use crate::suggest;
+
+fn explain(app: &App, catalogue: &Catalogue, name: &str) -> Result<u8> {
+    let Some(text) = catalogue.explain(name) else {
+        let error = Error::bad_input(format!("there is no image and no plugin `{name}`"));
+        let known = catalogue.images.keys().chain(catalogue.plugins.keys()).map(String::as_str);
+        return Err(match suggest::hint(name, known) {
+            Some(hint) => error.hint(hint),
+            None => error,
+        });
+    };
+    app.print(&text)?;
+    Ok(0)
+}
 
 pub fn run(app: &App, args: &Plan) -> Result<u8> {
     let workspace = Workspace::load(&app.global, &app.env, &args.select, &args.settings)?;
     app.show_warnings(&workspace.catalogue.warnings);
+    if let Some(name) = &args.explain {
+        return explain(app, &workspace.catalogue, name);
+    }
     let graph = workspace.graph()?;
     app.show_warnings(&graph.warnings());
     let store = machine::open_store(&store_path(&app.global, &app.env)?)?;

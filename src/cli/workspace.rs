@@ -91,7 +91,8 @@ impl Workspace {
     }
 
     pub fn graph(&self) -> Result<Graph> {
-        assemble(&self.catalogue, &self.selected, &self.inputs).map_err(wrong_definitions)
+        assemble(&self.catalogue, &self.selected, &self.inputs)
+            .map_err(|problems| wrong_definitions(self.catalogue.with_both_places(problems)))
     }
 }
 
@@ -174,6 +175,9 @@ pub fn overrides(env: &Environment, which: &Select, settings: &Settings) -> Resu
         if let Some(value) = value {
             overrides.string(flag, key, value);
         }
+    }
+    for dir in &settings.overlays {
+        overrides.overlay(dir);
     }
     for text in &settings.build_arg {
         if let Some((name, value)) = build_arg("--build-arg", text, env)? {

@@ -2,7 +2,8 @@
 //!
 //! - `image`: `name`, `kind`, `summary`, `start`, `user` (`name`, `uid`, `gid`, `group`, `home`, `shell`, `groups`),
 //!   `packages` and `build_packages` (those of the base's package type), `sources` (by name: `name`, `kind`, and
-//!   `requirement`, `path`, `url`, `ref`, `sha256` as the kind has them), `env`, `labels`, `ports`, `volumes`, `vars`
+//!   `requirement` and `distribution`, `path`, `url`, `ref`, `sha256` as the kind has them; `patches`, each with `name`,
+//!   `text` and `delimiter`, a word for a here-document), `env`, `labels`, `ports`, `volumes`, `vars`
 //! - `parent`: what FROM says
 //! - `build`: `base`, `base_tag`, `release`, `base_package_type`, `namespace`, `registry`, `tag`
 //! - `release`: `name`, `constraints` (a list of `name==version`), `packages` (versions by package); none where the
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 
 use minijinja::{Value, context};
 
-use crate::catalogue::{Catalogue, ImageDef, Packages, PluginDef, SourceDef};
+use crate::catalogue::{Additions, Catalogue, ImageDef, Packages, Patch, PluginDef, SourceDef};
 
 pub(super) fn for_image(catalogue: &Catalogue, image: &ImageDef, parent: &str) -> Value {
     context! {
@@ -37,7 +38,7 @@ pub(super) fn for_plugin(catalogue: &Catalogue, plugin: &PluginDef, on: &ImageDe
             summary => plugin.summary.as_str(),
             packages => packages,
             build_packages => build_packages,
-            sources => sources(&plugin.sources),
+            sources => sources(&plugin.sources, &plugin.additions),
             env => map(&plugin.env),
             labels => map(&plugin.labels),
             vars => table(&plugin.vars),
@@ -71,7 +72,7 @@ fn image(catalogue: &Catalogue, image: &ImageDef) -> Value {
         user => user,
         packages => packages,
         build_packages => build_packages,
-        sources => sources(&image.sources),
+        sources => sources(&image.sources, &image.additions),
         env => map(&image.env),
         labels => map(&image.labels),
         ports => list(&image.ports),
@@ -107,18 +108,41 @@ fn packages(catalogue: &Catalogue, packages: &Packages) -> (Value, Value) {
     (list(packages.runtime(package_type)), list(packages.build(package_type)))
 }
 
-fn sources(sources: &BTreeMap<String, SourceDef>) -> Value {
-    Value::from_pairs(sources.iter().map(|(name, def)| (name.as_str(), source(name, def))))
+fn sources(sources: &BTreeMap<String, SourceDef>, additions: &Additions) -> Value {
+    Value::from_pairs(sources.iter().map(|(name, def)| (name.as_str(), source(name, def, patches(name, additions)))))
 }
 
-fn source(name: &str, source: &SourceDef) -> Value {
+fn source(name: &str, source: &SourceDef, patches: Value) -> Value {
     let kind = source.kind();
     match source {
-        SourceDef::Pypi { requirement } => context! { name, kind, requirement => requirement.as_str() },
-        SourceDef::Git { url, reference } => context! { name, kind, url => url.as_str(), ref => reference.as_deref() },
-        SourceDef::Url { url, sha256 } => context! { name, kind, url => url.as_str(), sha256 => sha256.as_deref() },
-        SourceDef::Local { path } => context! { name, kind, path => path.as_str() },
+        SourceDef::Pypi { requirement } => {
+            context! { name, kind, patches, requirement => requirement.as_str(), distribution => source.distribution() }
+        }
+        SourceDef::Git { url, reference } => {
+            context! { name, kind, patches, url => url.as_str(), ref => reference.as_deref() }
+        }
+        SourceDef::Url { url, sha256 } => {
+            context! { name, kind, patches, url => url.as_str(), sha256 => sha256.as_deref() }
+        }
+        SourceDef::Local { path } => context! { name, kind, patches, path => path.as_str() },
     }
+}
+
+fn patches(source: &str, additions: &Additions) -> Value {
+    let patches = additions.patches.iter().filter(|(name, _)| name == source);
+    let patch = |patch: &Patch| {
+        context! { name => patch.name.as_str(), text => patch.text.as_str(), delimiter => delimiter(&patch.text) }
+    };
+    patches.map(|(_, found)| patch(found)).collect()
+}
+
+/// What ends a here-document with this text in it.
+fn delimiter(text: &str) -> String {
+    let mut word = "END_OF_PATCH".to_owned();
+    while text.lines().any(|line| line.trim() == word) {
+        word.push('_');
+    }
+    word
 }
 
 fn list(items: &[String]) -> Value {

@@ -2,7 +2,8 @@
 //!
 //! Template names are paths below the catalogue's root: `images/NAME/FILE`, `plugins/NAME/FILE`, and for short
 //! `_recipes/FILE` for `images/_recipes/FILE`; a name that begins with `./` or `../` is relative to the template that
-//! names it. None leads out of the catalogue, not even through a symbolic link.
+//! names it. None leads out of the catalogue, not even through a symbolic link. What isn't in the catalogue is looked
+//! for in its overlays, under the same names.
 //!
 //! Filters besides minijinja's own: `shell_quote` (a word, or a list as words), `json` and `tojson` (plain JSON as
 //! the exec form wants it), `env_quote` (a value for ENV, LABEL or ARG). Functions: `fail("why")`.
@@ -15,7 +16,9 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::ValueKind;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value, escape_formatter};
 
-use crate::diag::SourceFile;
+use crate::diag::{Place, SourceFile};
+
+use super::changed::{Changed, Made};
 
 /// Instructions and output of one template; recipes take a few thousand.
 pub(super) const FUEL: u64 = 1_000_000;
@@ -32,6 +35,7 @@ pub(crate) struct Recipes {
 struct Inner {
     environment: Environment<'static>,
     files: Files,
+    made: Arc<BTreeMap<String, Made>>,
 }
 
 /// Templates by name, so that an error can show the line.
@@ -44,9 +48,12 @@ impl std::fmt::Debug for Recipes {
 }
 
 impl Recipes {
-    pub fn new(root: &Path) -> Self {
-        let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
+    /// `roots` are the catalogue and its overlays.
+    pub fn new(roots: Vec<PathBuf>, changed: Vec<Changed>) -> Self {
+        let here = |root: PathBuf| if root.as_os_str().is_empty() { PathBuf::from(".") } else { root };
+        let roots: Vec<PathBuf> = roots.into_iter().map(here).collect();
         let files = Files::default();
+        let made = Arc::new(changed.iter().flat_map(Changed::templates).collect::<BTreeMap<_, _>>());
         let mut environment = Environment::new();
         environment.set_auto_escape_callback(|_| AutoEscape::None);
         environment.set_undefined_behavior(UndefinedBehavior::SemiStrict);
@@ -65,24 +72,29 @@ impl Recipes {
             }
             escape_formatter(out, state, value)
         });
-        environment.set_path_join_callback(|name, from| match name.starts_with("./") || name.starts_with("../") {
-            true => join(from, name).into(),
-            false => name.into(),
-        });
+        environment.set_path_join_callback(|name, from| joined(from, name).into());
         environment.set_loader({
-            let (root, files) = (root.to_owned(), files.clone());
-            move |name| load(&root, name, &files)
+            let (files, made) = (files.clone(), made.clone());
+            move |name| match made.get(name) {
+                Some(made) => Ok(Some(made.text.clone())),
+                None => load_first(&roots, name, &files),
+            }
         });
         environment.add_filter("shell_quote", shell_quote);
         environment.add_filter("json", json);
         environment.add_filter("tojson", json);
         environment.add_filter("env_quote", env_quote);
         environment.add_function("fail", fail);
-        Recipes { inner: Arc::new(Inner { environment, files }) }
+        Recipes { inner: Arc::new(Inner { environment, files, made }) }
     }
 
     pub(super) fn environment(&self) -> &Environment<'static> {
         &self.inner.environment
+    }
+
+    /// Where in an overlay a part of a template stands that isn't a file.
+    pub(super) fn made_place(&self, name: &str, span: &std::ops::Range<usize>) -> Option<Place> {
+        self.inner.made.get(name)?.place(span)
     }
 
     /// A template that was loaded.
@@ -93,8 +105,12 @@ impl Recipes {
     }
 }
 
-pub(super) fn shared(recipe: &str) -> String {
-    format!("_recipes/{recipe}.j2")
+/// The name of a template that another one names.
+pub(super) fn joined(from: &str, name: &str) -> String {
+    match name.starts_with("./") || name.starts_with("../") {
+        true => join(from, name),
+        false => name.to_owned(),
+    }
 }
 
 /// Names that climb too high keep a `..`, which the loader refuses.
@@ -111,6 +127,15 @@ fn join(from: &str, name: &str) -> String {
         }
     }
     parts.join("/")
+}
+
+fn load_first(roots: &[PathBuf], name: &str, files: &Files) -> Result<Option<String>, Error> {
+    for root in roots {
+        if let Some(text) = load(root, name, files)? {
+            return Ok(Some(text));
+        }
+    }
+    Ok(None)
 }
 
 fn load(root: &Path, name: &str, files: &Files) -> Result<Option<String>, Error> {

@@ -7,15 +7,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::catalogue::{Catalogue, ImageDef, Parent, PluginDef, Recipe};
+use crate::catalogue::{Additions, Catalogue, ImageDef, Parent, PluginDef, Recipe};
 use crate::diag::{Diagnostic, Diagnostics, SourceFile};
 
+mod changed;
 mod context;
 mod environment;
 mod problem;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use changed::Changed;
 pub(crate) use environment::Recipes;
 
 /// A Dockerfile and the directory that its COPY instructions read.
@@ -27,19 +29,20 @@ pub struct Rendered {
 }
 
 pub fn render_image(catalogue: &Catalogue, image: &ImageDef) -> Result<Rendered, Diagnostics> {
-    let name = match &image.recipe {
-        Recipe::Dockerfile(path) => return plain(image, path),
-        Recipe::Shared(recipe) => environment::shared(recipe),
-        Recipe::Own(_) => format!("images/{}/Dockerfile.j2", image.name),
+    let template = match &image.recipe {
+        Recipe::Dockerfile(path) => return patched(&image.additions, plain(image, path)?),
+        _ => image.template().unwrap_or_default(),
     };
+    let name = changed_or("images", &image.name, template, &image.additions);
     let parent = match &image.parent {
         Parent::Image(parent) => catalogue.image_ref(parent),
         Parent::External { reference, .. } => reference.clone(),
-        Parent::Dockerfile => return plain(image, &image.dir.join("Dockerfile")),
+        Parent::Dockerfile => return patched(&image.additions, plain(image, &image.dir.join("Dockerfile"))?),
     };
     let variables = context::for_image(catalogue, image, &parent);
     let owner = format!("image `{}`", image.name);
-    render(catalogue, &name, &owner, variables, &image.dir)
+    let rendered = render(catalogue, &name, &owner, variables, &image.dir)?;
+    patched(&image.additions, rendered)
 }
 
 /// `parent_ref` is what FROM says: the image, or the plugin layer below this one.
@@ -49,13 +52,30 @@ pub fn render_plugin(
     on: &ImageDef,
     parent_ref: &str,
 ) -> Result<Rendered, Diagnostics> {
-    let name = match &plugin.recipe {
-        Recipe::Shared(recipe) => environment::shared(recipe),
-        Recipe::Own(_) | Recipe::Dockerfile(_) => format!("plugins/{}/Dockerfile.j2", plugin.name),
-    };
+    let template = plugin.template().unwrap_or_default();
+    let name = changed_or("plugins", &plugin.name, template, &plugin.additions);
     let variables = context::for_plugin(catalogue, plugin, on, parent_ref);
     let owner = format!("plugin `{}` on image `{}`", plugin.name, on.name);
-    render(catalogue, &name, &owner, variables, &plugin.dir)
+    let rendered = render(catalogue, &name, &owner, variables, &plugin.dir)?;
+    patched(&plugin.additions, rendered)
+}
+
+/// The recipe, or what overlays made of it.
+fn changed_or(below: &str, name: &str, template: String, additions: &Additions) -> String {
+    if additions.blocks.is_empty() { template } else { changed::prefix(below, name) }
+}
+
+/// A patch that a recipe passed over would be missed only when it is too late.
+fn patched(additions: &Additions, rendered: Rendered) -> Result<Rendered, Diagnostics> {
+    let mut problems = Diagnostics::default();
+    for (source, patch) in &additions.patches {
+        if !rendered.dockerfile.text.contains(&patch.text) {
+            let message = format!("the recipe does not apply `{}` to source `{source}`", patch.name);
+            let hint = "a recipe finds patches in `sources.NAME.patches`; see the README, \"Changing a catalogue\"";
+            problems.push(Diagnostic::error(message).at(&patch.place.file, patch.place.span.clone()).hint(hint));
+        }
+    }
+    if problems.is_empty() { Ok(rendered) } else { Err(problems) }
 }
 
 fn plain(image: &ImageDef, path: &Path) -> Result<Rendered, Diagnostics> {

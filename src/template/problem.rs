@@ -28,7 +28,9 @@ pub(super) fn diagnostic(error: &Error, owner: &str, name: &str, recipes: &Recip
     let reason = reason(cause, name);
     let mut problem = Diagnostic::error(format!("the recipe of {owner} cannot be rendered: {reason}"));
     let template = cause.name().unwrap_or(name);
-    if let Some(file) = recipes.file(template) {
+    if let Some(place) = cause.range().and_then(|span| recipes.made_place(template, &span)) {
+        problem = problem.at(&place.file, place.span);
+    } else if let Some(file) = recipes.file(template) {
         let span = cause.range().filter(|span| file.text.get(span.clone()).is_some());
         if let Some(span) = span.or_else(|| cause.line().map(|line| line_span(&file.text, line))) {
             problem = problem.at(&file, span);

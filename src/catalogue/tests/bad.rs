@@ -212,6 +212,8 @@ fn parents() {
     ]), @r##"
 error: images are built on each other in a circle: a -> c -> b -> a
   at images/a/image.toml:2:10: "c"
+  and images/c/image.toml:2:10: "b" (the parent of `c`)
+  and images/b/image.toml:2:10: "a" (the parent of `b`)
   hint: one of them needs another parent, or `from`
 error: the image has both `parent` and `from`
   at images/both/image.toml:3:1: from

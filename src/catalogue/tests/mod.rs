@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 mod bad;
+mod overlay;
 mod random;
 mod release;
 mod settings;
@@ -78,6 +79,11 @@ impl Tree {
                 writeln!(text, "  hint: {hint}").unwrap();
             }
         }
+        self.shown(&text)
+    }
+
+    /// A text without the directory's name.
+    pub(crate) fn shown(&self, text: &str) -> String {
         text.replace(&format!("{}/", self.path().display()), "")
     }
 }
