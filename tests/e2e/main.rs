@@ -21,6 +21,7 @@ mod room;
 mod rootless;
 mod sandbox;
 mod secrets;
+mod shipped;
 mod support;
 mod terminal;
 #[path = "../common/tools.rs"]
