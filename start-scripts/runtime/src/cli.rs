@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::environment::Environment;
 use crate::error::{Failure, Result};
+use crate::health;
 use crate::set_configs;
 use crate::start::Start;
 use std::ffi::{OsStr, OsString};
@@ -17,9 +18,17 @@ Usage: kollage-start COMMAND
   start                    what kolla_start does
   set-configs [--check]    what kolla_set_configs does
   extend-start             what kolla_extend_start does
+  copy-cacerts             what kolla_copy_cacerts does
+  healthcheck KIND …       whether a service is well:
+    http [OPTIONS] URL       answers with a status below 400; options are those of curl, --ca FILE verifies
+    port PROCESS PORT…       has a connection with one of the ports at either end
+    listen PROCESS PORT…     listens on one of the ports
+    socket PROCESS PATH      has the Unix socket open
+    file-age FILE SECONDS    the file was changed within that time
   --version, --help
 
-By another name (a link) it is that program: kolla_start, kolla_set_configs, kolla_extend_start.
+By another name (a link) it is that program: kolla_start, kolla_set_configs, kolla_extend_start, kolla_copy_cacerts,
+healthcheck_curl, healthcheck_port, healthcheck_listen, healthcheck_socket, healthcheck_filemod.
 Variables and files: docs/start-runtime.md.
 ";
 
@@ -28,8 +37,12 @@ pub fn run(mut arguments: impl Iterator<Item = OsString>, environment: &Environm
     let name = arguments.next().unwrap_or_default();
     let name = Path::new(&name).file_name().and_then(OsStr::to_str).unwrap_or_default().to_string();
     let mut arguments: Vec<String> = arguments.map(|argument| argument.to_string_lossy().into_owned()).collect();
+    if let Some(kind) = name.strip_prefix("healthcheck_") {
+        arguments.insert(0, kind.into());
+    }
     let command = match name.strip_prefix("kolla_") {
-        Some(command @ ("start" | "set_configs" | "extend_start")) => command.replace('_', "-"),
+        Some(command @ ("start" | "set_configs" | "extend_start" | "copy_cacerts")) => command.replace('_', "-"),
+        None if name.starts_with("healthcheck_") => "healthcheck".into(),
         _ if arguments.is_empty() => "--help".into(),
         _ => arguments.remove(0),
     };
@@ -46,6 +59,8 @@ pub fn run(mut arguments: impl Iterator<Item = OsString>, environment: &Environm
             Ok(0)
         }
         ("extend-start", []) => Start::new(environment)?.extend(),
+        ("copy-cacerts", []) => Start::new(environment)?.certificates().map(|_| 0),
+        ("healthcheck", [kind, arguments @ ..]) => health::check(kind, arguments, &environment.health).map(|()| 0),
         ("--help" | "-h" | "help", []) => print(HELP),
         ("--version" | "-V", []) => print(concat!("kollage-start ", env!("CARGO_PKG_VERSION"), "\n")),
         (command, arguments) => {

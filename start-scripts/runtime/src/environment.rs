@@ -29,7 +29,21 @@ pub struct Environment {
     pub stop_timeout: Option<String>,
     /// A script that is sourced instead of the image's kolla_extend_start.
     pub extend_start: Option<PathBuf>,
+    /// Where a bundle of the system's and the operator's CA certificates is written, instead of into the system's.
+    pub ca_bundle: Option<PathBuf>,
+    /// What OpenSSL, Python's requests and curl are told by where that is, and whether somebody told them already.
+    pub ca_variables: Vec<(&'static str, bool)>,
     pub path: OsString,
+    pub health: HealthEnvironment,
+}
+
+/// What Kolla's healthcheck_curl reads; empty counts as unset here, as there.
+#[derive(Debug, Default)]
+pub struct HealthEnvironment {
+    pub max_time: Option<String>,
+    pub user_agent: Option<String>,
+    pub write_out: Option<String>,
+    pub output: Option<PathBuf>,
 }
 
 impl Environment {
@@ -50,7 +64,17 @@ impl Environment {
             stop_signal: filled("KOLLAGE_STOP_SIGNAL"),
             stop_timeout: filled("KOLLAGE_STOP_TIMEOUT"),
             extend_start: path("KOLLAGE_EXTEND_START"),
+            ca_bundle: path("KOLLAGE_CA_BUNDLE"),
+            ca_variables: ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"]
+                .map(|name| (name, std::env::var_os(name).is_some()))
+                .into(),
             path: std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into()),
+            health: HealthEnvironment {
+                max_time: filled("HEALTHCHECK_CURL_MAX_TIME"),
+                user_agent: filled("HEALTHCHECK_CURL_USER_AGENT"),
+                write_out: filled("HEALTHCHECK_CURL_WRITE_OUT"),
+                output: path("HEALTHCHECK_CURL_OUTPUT"),
+            },
         }
     }
 }

@@ -4,6 +4,7 @@
 //! `apply` does it, having noted in `state` what was there before; `check` compares.
 
 pub mod apply;
+pub mod cacerts;
 pub mod check;
 pub mod cli;
 pub mod command;
@@ -12,6 +13,7 @@ pub mod environment;
 pub mod error;
 pub mod files;
 pub mod glob;
+pub mod health;
 pub mod init;
 pub mod log;
 pub mod permissions;

@@ -4,7 +4,7 @@ use crate::error::{Failure, Result};
 use crate::users::{Identity, Users};
 use rustix::process::{Gid, Uid, getegid, geteuid};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What becomes of the process that executes a command.
 #[derive(Debug, Default, Clone)]
@@ -12,6 +12,8 @@ pub struct Privileges {
     identity: Option<Identity>,
     capabilities: Option<CapabilitySet>,
     no_new_privs: bool,
+    /// The HOME of another user than the present one.
+    home: Option<PathBuf>,
 }
 
 impl Privileges {
@@ -32,7 +34,10 @@ impl Privileges {
             Some("1" | "yes" | "true") => true,
             Some(other) => return Err(Failure::wrong(format!("KOLLAGE_NO_NEW_PRIVS: `{other}` is not yes or no"))),
         };
-        let privileges = Privileges { identity, capabilities, no_new_privs };
+        let mut privileges = Privileges { identity, capabilities, no_new_privs, home: None };
+        if privileges.changes() {
+            privileges.home = privileges.identity.as_ref().map(|identity| identity.home.clone());
+        }
         privileges.possible()?;
         Ok(privileges)
     }
@@ -66,9 +71,8 @@ impl Privileges {
         self.identity.as_ref().is_some_and(|identity| (identity.uid, identity.gid) != now)
     }
 
-    /// The HOME of another user than the present one.
     pub fn home(&self) -> Option<&Path> {
-        self.identity.as_ref().filter(|_| self.changes()).map(|identity| &*identity.home)
+        self.home.as_deref()
     }
 
     /// Takes effect for the calling thread, and for what it executes.

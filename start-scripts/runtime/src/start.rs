@@ -5,12 +5,12 @@ use crate::config::Config;
 use crate::environment::Environment;
 use crate::error::{Failure, Result, shown};
 use crate::init::{Init, Launch};
-use crate::log;
 use crate::places::Places;
 use crate::plan::Plan;
 use crate::privileges::Privileges;
 use crate::set_configs::{self, Strategy};
 use crate::users::Users;
+use crate::{cacerts, log};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -70,13 +70,28 @@ impl Start<'_> {
             }
         }
         set_configs::configure(&config, &self.places, &self.users, strategy)?;
+        let variables = self.certificates()?;
         self.install_projects(&init)?;
         let command = set_configs::command(&self.places)?;
-        let launch = match extension {
+        let mut launch = match extension {
             Some(extension) => self.extended(&command, &extension, &privileges)?,
             None => self.plain(&command, &privileges)?,
         };
+        launch.environment.extend(variables);
         init.run(&launch)
+    }
+
+    /// What `kolla_copy_cacerts` does. The variables by which the command finds certificates in another place.
+    pub fn certificates(&self) -> Result<Vec<(OsString, OsString)>> {
+        let Some(bundle) = &self.environment.ca_bundle else {
+            cacerts::install(&self.places)?;
+            return Ok(Vec::new());
+        };
+        if !cacerts::write_bundle(&self.places, bundle)? {
+            return Ok(Vec::new());
+        }
+        let unset = self.environment.ca_variables.iter().filter(|(_, set)| !set);
+        Ok(unset.map(|(name, _)| ((*name).into(), bundle.into())).collect())
     }
 
     /// The script that an image, or whoever deploys it, wants to be sourced before the command.
