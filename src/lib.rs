@@ -2,7 +2,8 @@
 //!
 //! - [`catalogue`]: TOML definitions to checked types; [`template`]: recipes to Dockerfiles
 //! - [`dockerfile`]: Dockerfile text to typed instructions and steps; [`context`]: the files a build may read
-//! - [`graph`]: nodes, edges, selection, keys, plan; [`schedule`]: carries a plan out
+//! - [`graph`]: nodes, edges, selection, keys, plan; [`schedule`]: carries a plan out;
+//!   [`fit`]: whether plugins fit what is below them
 //! - [`engine`]: what a plan is carried out with; [`image`]: layers, configurations, archives, the store;
 //!   [`registry`]: pull; [`fetch`]: files from web addresses and git repositories; [`net`]: what these two share
 //! - [`report`]: events to what a person or a machine reads; [`cli`]: the command line
@@ -20,6 +21,7 @@ pub mod engine;
 pub mod error;
 pub mod event;
 pub mod fetch;
+pub mod fit;
 pub mod graph;
 pub mod image;
 pub mod net;

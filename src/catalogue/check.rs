@@ -30,6 +30,7 @@ impl Checker<'_> {
         self.plugins();
         self.plugin_choices();
         self.image_settings();
+        self.versions();
         self.profiles();
         self.policy();
         self.release();
@@ -45,7 +46,7 @@ impl Checker<'_> {
         self.catalogue.images.contains_key(name) || self.broken_images.contains(name)
     }
 
-    fn knows_plugin(&self, name: &str) -> bool {
+    pub(super) fn knows_plugin(&self, name: &str) -> bool {
         self.catalogue.plugins.contains_key(name) || self.broken_plugins.contains(name)
     }
 
@@ -55,7 +56,7 @@ impl Checker<'_> {
         problem
     }
 
-    fn unknown_plugin(&self, place: &Place, name: &str) -> Diagnostic {
+    pub(super) fn unknown_plugin(&self, place: &Place, name: &str) -> Diagnostic {
         let mut problem = error(place, format!("unknown plugin `{name}`"));
         let known = self.catalogue.plugins.keys().chain(self.broken_plugins).map(String::as_str);
         problem.hint = suggest::hint(name, known).or_else(|| Some("there are no plugins in `plugins/`".into()));

@@ -219,7 +219,7 @@ fn read_check(reader: &mut Reader<'_>) -> Option<Check> {
         }
         return None;
     }
-    Some(Check { run, user })
+    Some(Check { run, user, when_there: false })
 }
 
 fn read_source(reader: &mut Reader<'_>, dir: &Path) -> Option<SourceDef> {

@@ -17,6 +17,7 @@ mod base;
 mod check;
 mod definition;
 mod explain;
+mod fit;
 mod image;
 mod init;
 mod names;
@@ -193,6 +194,15 @@ impl Catalogue {
             place(plugin, &plugins, &mut seen, &mut ordered);
         }
         ordered
+    }
+
+    /// The file or flag that says which plugins an image has.
+    pub fn chosen_in(&self, image: &ImageDef) -> String {
+        let place = match self.settings.image_plugins.contains_key(&image.name) {
+            true => self.settings.places.get(&format!("images.{}.plugins", image.name)),
+            false => image.places.get("plugins.default"),
+        };
+        place.map_or_else(|| image.file.path.display().to_string(), |place| place.file.path.display().to_string())
     }
 
     /// Why the release that is set has not what an image or plugin takes from PyPI; None: it has, or there is none.

@@ -1,7 +1,10 @@
 //! `plugins/<name>/plugin.toml`.
 
 use std::collections::BTreeMap;
+use std::str::FromStr as _;
 use std::sync::Arc;
+
+use pep440_rs::VersionSpecifiers;
 
 use crate::diag::{Diagnostics, SourceFile};
 
@@ -10,6 +13,7 @@ use super::names;
 use super::overlay::What;
 use super::pattern::Pattern;
 use super::reader::{Out, Reader, error};
+use super::tree;
 use super::types::{Places, PluginDef, Recipe};
 
 pub(super) fn load_plugin(folder: &Folder, house: &House) -> Loaded<PluginDef> {
@@ -39,6 +43,8 @@ pub(super) fn read_plugin(
         images_said: reader.has("images"),
         requires: reader.forms("requires", "a name of a plugin", names::component),
         conflicts: reader.forms("conflicts", "a name of a plugin", names::component),
+        changes: reader.forms("changes", "a pattern of files", crate::fit::check_pattern),
+        needs: reader.string_map("needs", "a name of a distribution on PyPI", names::requirement),
         order: reader.number("order", -1_000_000..=1_000_000).unwrap_or(50),
         recipe: plugin_recipe(reader, folder, house),
     });
@@ -49,6 +55,13 @@ pub(super) fn read_plugin(
         };
         let hint = "add `images = [\"…\"]` to [plugin]: names or globs of service images";
         root.out.problems.push(error(&place, "the plugin does not say what it may be put on").hint(hint));
+    }
+    for (distribution, range) in head.iter().flat_map(|head| &head.needs) {
+        let Some(node) = tree::get(&entries, &["plugin", "needs", distribution]) else { continue };
+        if VersionSpecifiers::from_str(range).is_err() {
+            let message = format!("`{range}` is not a range of versions");
+            root.out.problems.push(error(&node.place, message).hint("for example `>=28,<30`"));
+        }
     }
     let body = read_body(&mut root, folder);
     root.finish();
@@ -63,6 +76,8 @@ pub(super) fn read_plugin(
         images: head.images,
         requires: head.requires,
         conflicts: head.conflicts,
+        changes: head.changes,
+        needs: head.needs,
         order: head.order,
         recipe,
         packages: body.packages,
@@ -84,6 +99,8 @@ struct PluginHead {
     images_said: bool,
     requires: Vec<String>,
     conflicts: Vec<String>,
+    changes: Vec<String>,
+    needs: BTreeMap<String, String>,
     order: i32,
     recipe: Option<Recipe>,
 }

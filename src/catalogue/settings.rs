@@ -141,6 +141,12 @@ fn read_settings(table: &Table, place: &Place, out: &mut Out) -> Settings {
             }
         });
     });
+    root.table("plugins", |reader| {
+        let allowed = reader.forms("allow", "a name of a plugin", names::component);
+        let place = |i: usize| reader.out.places.get(&format!("plugins.allow.{i}")).cloned();
+        let allowed = allowed.into_iter().enumerate().filter_map(|(i, name)| place(i).map(|place| (name, place)));
+        settings.allowed_plugins = allowed.collect();
+    });
     settings.overlays = overlays(&mut root);
     root.finish();
     settings

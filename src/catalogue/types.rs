@@ -42,6 +42,8 @@ pub struct Settings {
     pub profiles: BTreeMap<String, Vec<String>>,
     /// `[images.NAME] plugins` and `--plugin`: takes the place of the image's own `[plugins] default`.
     pub image_plugins: BTreeMap<String, Vec<String>>,
+    /// `[plugins] allow`: plugins that may be built although they do not fit, with the places of their names.
+    pub(super) allowed_plugins: BTreeMap<String, Place>,
     pub engine: EngineSettings,
     pub policy: Policy,
     /// What `build.release` names; None where the catalogue keeps no releases.
@@ -57,6 +59,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether what does not fit about a plugin is only told.
+    pub fn allows_misfit(&self, plugin: &str) -> bool {
+        self.allowed_plugins.contains_key(plugin)
+    }
+
     /// The file whose `[policy]` says something, for whoever is refused by it.
     pub fn policy_file(&self, key: &str) -> String {
         let place = self.places.get(&format!("policy.{key}"));
@@ -348,6 +355,10 @@ pub struct PluginDef {
     /// Plugins that have to be chosen with it; they come below it.
     pub requires: Vec<String>,
     pub conflicts: Vec<String>,
+    /// Files of the image that its layer changes, as globs of absolute paths.
+    pub changes: Vec<String>,
+    /// Ranges of versions by distribution on PyPI.
+    pub needs: BTreeMap<String, String>,
     /// Lower comes first; then by name.
     pub order: i32,
     pub recipe: Recipe,

@@ -58,6 +58,8 @@ pub enum Command {
     Plan(Plan),
     /// List images, profiles or plugins
     List(List),
+    /// List plugins, and check whether they fit what they are put on
+    Plugin(PluginArgs),
     /// Show what images weigh, by image or by layer
     Images(Images),
     /// Draw the build graph
@@ -81,7 +83,9 @@ impl Command {
             | Command::Run(_)
             | Command::Shell(_)
             | Command::Store(_)
+            | Command::Plugin(PluginArgs { command: PluginCommand::Check(_) })
             | Command::Images(_) => true,
+            Command::Plugin(_) => false,
             Command::Init(_) | Command::List(_) | Command::Graph(_) | Command::Render(_) => false,
         }
     }
@@ -371,6 +375,41 @@ pub enum TableFormat {
     Text,
     Json,
     Markdown,
+}
+
+#[derive(Debug, Args)]
+pub struct PluginArgs {
+    #[command(subcommand)]
+    pub command: PluginCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PluginCommand {
+    /// List plugins: the images that they fit, where they are chosen, what they require
+    Ls(PluginLs),
+    /// Check the chosen plugins: their definitions, and what their layers change where they are built
+    Check(PluginCheck),
+}
+
+#[derive(Debug, Args)]
+pub struct PluginLs {
+    #[command(flatten)]
+    pub settings: Settings,
+    /// How to show them
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: TextOrJson,
+}
+
+#[derive(Debug, Args)]
+pub struct PluginCheck {
+    /// Images by name or glob [default: all]
+    #[arg(value_name = "PATTERN")]
+    pub patterns: Vec<String>,
+    /// Plugins of an image, instead of those that it has by default; empty for none
+    #[arg(long = "plugin", value_name = "IMAGE=PLUGIN[,PLUGIN]")]
+    pub plugins: Vec<String>,
+    #[command(flatten)]
+    pub settings: Settings,
 }
 
 #[derive(Debug, Args)]

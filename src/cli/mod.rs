@@ -26,6 +26,7 @@ mod machine;
 mod no_cache;
 mod outcome;
 mod plan;
+mod plugin;
 mod record;
 mod render;
 mod run;
@@ -92,6 +93,7 @@ impl App {
             Command::Build(args) => build::run(self, &args),
             Command::Plan(args) => plan::run(self, &args),
             Command::List(args) => list::run(self, &args),
+            Command::Plugin(args) => plugin::run(self, &args.command),
             Command::Images(args) => images::run(self, &args),
             Command::Graph(args) => graph::run(self, &args),
             Command::Render(args) => render::run(self, &args),

@@ -15,6 +15,7 @@ use crate::fetch::{Pin, Remote};
 use crate::graph::key::Content;
 use crate::image::config::{ImageConfig, Platform};
 use crate::image::digest::{Digest, Key};
+use crate::image::layer::changes::Change;
 
 pub mod embedded;
 pub mod surroundings;
@@ -50,6 +51,9 @@ pub trait Engine: Send + Sync {
 
     /// Builds one node. Returns as soon as children may start; see `finish` for the rest.
     fn build(&self, job: &BuildJob, ctl: &Ctl<'_>) -> Result<Built>;
+
+    /// What the layers of an image from number `first` on do to the files of those below.
+    fn changes(&self, built: &Built, first: usize) -> Result<Vec<Change>>;
 
     /// What only an export or a push needs (compression, manifest), and the image's names. Off the critical path.
     fn finish(&self, built: &Built, names: &[String], ctl: &Ctl<'_>) -> Result<Published>;
@@ -186,11 +190,14 @@ impl NoCache {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     pub run: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// Only where the image has the program.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub when_there: bool,
 }
 
 /// Where a secret's value comes from; read only when a step that names it starts.

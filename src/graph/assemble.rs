@@ -12,11 +12,15 @@ use crate::context::Context;
 use crate::diag::{Diagnostic, Diagnostics, SourceFile};
 use crate::dockerfile::{self, Inputs, Resolved};
 use crate::engine::{BaseSource, Check};
+use crate::fit::Rules;
 use crate::graph::node::{Edge, EdgeKind, Graph, Node, NodeId, NodeKind, Spec};
 use crate::template::{self, Rendered};
 
 /// Says on the image which plugins it has, in the order of their layers.
 pub const PLUGINS_LABEL: &str = "org.kollage.plugins";
+
+/// Of every plugin, where there is pip.
+const PIP_CHECK: [&str; 2] = ["pip", "check"];
 
 /// An image that was rendered and read, before it has a place in the graph.
 struct Prepared {
@@ -287,7 +291,14 @@ impl Assembly<'_> {
         let rendered = template::render_plugin(self.catalogue, plugin, image, reference)?;
         let mut labels = plugin.labels.clone();
         labels.insert(PLUGINS_LABEL.into(), applied.join(","));
-        let prepared = prepare(&plugin.name, rendered, labels, plugin.checks.clone(), self.inputs)?;
+        let allowed = self.catalogue.settings.allows_misfit(&plugin.name);
+        let mut checks = plugin.checks.clone();
+        // Python packages that do not go together are found by pip alone.
+        if !allowed && !checks.iter().any(|check| check.run == PIP_CHECK) {
+            let run = PIP_CHECK.map(str::to_owned).to_vec();
+            checks.push(Check { run, when_there: true, ..Check::default() });
+        }
+        let prepared = prepare(&plugin.name, rendered, labels, checks, self.inputs)?;
         let mut needs = Vec::new();
         for name in &prepared.resolved.images {
             let edge = match self.target(&prepared, name)? {
@@ -317,7 +328,9 @@ impl Assembly<'_> {
         let names = if last { vec![reference.to_owned()] } else { Vec::new() };
         let spec = Box::new(Spec { resolved, context, labels, checks, names, max_layers: Some(1) });
         let name = format!("{}+{}", image.name, applied.join("+"));
-        let kind = NodeKind::Plugin { image: image.name.as_str().into(), plugin: plugin.name.as_str().into(), spec };
+        let rules = Rules { changes: plugin.changes.clone(), requires: plugin.requires.clone(), allowed };
+        let (on, plugin) = (image.name.as_str().into(), plugin.name.as_str().into());
+        let kind = NodeKind::Plugin { image: on, plugin, rules, spec };
         Ok(self.graph.push(Node { name: name.into(), kind, needs, selected: true }))
     }
 }

@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::dockerfile::Resolved;
 use crate::engine::{BaseSource, Check};
+use crate::fit::Rules;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub usize);
@@ -36,6 +37,7 @@ pub enum NodeKind {
     Plugin {
         image: Arc<str>,
         plugin: Arc<str>,
+        rules: Rules,
         spec: Box<Spec>,
     },
 }

@@ -15,6 +15,7 @@ use crate::engine::{BaseJob, BaseSource, BuildJob, Built, Ctl, Engine, Published
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cancel, Event, Outcome, Sink};
 use crate::fetch::{Pin, Remote};
+use crate::fit;
 use crate::graph::key::Fingerprint;
 use crate::graph::node::{Graph, Node, NodeId, NodeKind};
 use crate::graph::plan::{Action, Ask, Known, Planned, Planner};
@@ -128,7 +129,11 @@ impl Run<'_> {
             let name = &self.planner.graph.node(id).name;
             let started = Instant::now();
             let sink = Counting { sink: self.sink, retries: AtomicUsize::new(0) };
-            let mut result = match self.turn(id, worker, shared, &sink) {
+            let judged = self.turn(id, worker, shared, &sink).and_then(|(planned, built)| {
+                self.fits(id, &built, shared, &sink)?;
+                Ok((planned, built))
+            });
+            let mut result = match judged {
                 Ok((planned, built)) => {
                     let outcome = match planned.action {
                         Action::Reuse => Outcome::Reused(planned.reason.clone()),
@@ -232,6 +237,21 @@ impl Run<'_> {
             }
         };
         Ok((planned, Arc::new(built)))
+    }
+
+    /// Judges what a plugin's layer did to the files below it, whether it was built now or earlier.
+    fn fits(&self, id: NodeId, built: &Arc<Built>, shared: &Shared, sink: &dyn Sink) -> Result<()> {
+        let graph = self.planner.graph;
+        let known = |other: NodeId| if other == id { Some(built.clone()) } else { shared.built(other) };
+        let verdict = fit::of_node(graph, id, self.engine, &known)?;
+        let Some((verdict, error)) = verdict.and_then(|verdict| verdict.error().map(|error| (verdict, error))) else {
+            return Ok(());
+        };
+        if !verdict.allowed {
+            return Err(error);
+        }
+        sink.event(Event::Warning { node: Some(graph.node(id).name.clone()), message: format!("{error}, as allowed") });
+        Ok(())
     }
 
     /// Asks for what the node fetches; everything that cannot be had is told at once.

@@ -12,6 +12,7 @@ use crate::graph::node::{Edge, EdgeKind, Node};
 use crate::graph::plan::{Memory, NodeHistory, Settings};
 use crate::image::config::{ImageConfig, Platform};
 use crate::image::digest::{Digest, Key};
+use crate::image::layer::changes::Change;
 
 /// What the engine does with the node of this suite's name.
 type Behaviour = Box<dyn Fn(&str, &Ctl<'_>) -> Result<()> + Send + Sync>;
@@ -49,6 +50,10 @@ impl Engine for Fake {
 
     fn recall(&self, _: &Key) -> Result<Option<Built>> {
         Ok(None)
+    }
+
+    fn changes(&self, _: &Built, _: usize) -> Result<Vec<Change>> {
+        Ok(Vec::new())
     }
 
     fn named(&self, _: &str) -> Result<Option<Built>> {

@@ -265,7 +265,8 @@ fn a_check_has_no_network_even_where_steps_have_the_hosts() {
     let seen = format!("grep -q '0100007F:{:04X} ' /proc/net/tcp", listener.local_addr().unwrap().port());
     let lab = Lab::new();
     let run = ["sh", "-c", &format!("! {seen}")].map(str::to_owned).to_vec();
-    let setup = Setup { checks: vec![kollage::engine::Check { run, user: None }], ..Setup::default() };
+    let setup =
+        Setup { checks: vec![kollage::engine::Check { run, ..kollage::engine::Check::default() }], ..Setup::default() };
     lab.build_with(&format!("RUN {seen}"), &setup).unwrap();
 }
 
@@ -277,7 +278,7 @@ fn a_check_is_as_isolated_as_a_step() {
     let lab = Lab::new();
     let script = "grep -q 'Seccomp:.*2' /proc/self/status && ! (: >> /proc/sys/kernel/hostname) 2>/dev/null";
     let run = ["sh", "-c", script].map(str::to_owned).to_vec();
-    let checks = vec![kollage::engine::Check { run: run.clone(), user: None }];
+    let checks = vec![kollage::engine::Check { run: run.clone(), ..kollage::engine::Check::default() }];
     let built = lab.build_with("RUN true", &Setup { checks, ..Setup::default() }).unwrap();
     let request = RunRequest { args: run, ..RunRequest::default() };
     assert_eq!(lab.engine.run(&built, &request, None, &lab.cancel).unwrap().code, 0);

@@ -335,7 +335,11 @@ fn checks_run_in_the_finished_image() {
         return;
     }
     let lab = Lab::new();
-    let check = |run: &[&str]| Check { run: run.iter().map(|&w| w.to_owned()).collect(), user: Some("kim".into()) };
+    let check = |run: &[&str]| Check {
+        run: run.iter().map(|&w| w.to_owned()).collect(),
+        user: Some("kim".into()),
+        ..Check::default()
+    };
     let setup = Setup { checks: vec![check(&["sh", "-c", "id -u; touch /tmp/left"])], ..Setup::default() };
     let built = lab.build_with("RUN true", &setup).unwrap();
     assert_eq!(built.config.rootfs.diff_ids.len(), 2);

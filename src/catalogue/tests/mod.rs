@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 mod bad;
+mod fit;
 mod overlay;
 mod random;
 mod release;

@@ -2,13 +2,14 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::disk::Watch;
 use super::helper::spec::{Report, Request, RootSpec, WorkdirSpec};
 use super::output::Redactor;
 use super::request::{self, Trees};
-use super::run::{self, RunRequest};
+use super::run::{self, DEFAULT_PATH, RunRequest};
 use super::sandbox::{self, Bounds, End, Streams};
 use super::transient::{self, Tail};
 use super::{EmbeddedEngine, Options, helper::spec::RawPath};
@@ -346,7 +347,24 @@ impl Build<'_> {
 
     /// Without a network, whatever the build has: what a check finds must not depend on which of the host's ports are
     /// taken, nor on what answers elsewhere. Checks that run at once can all listen on the same port of their own.
+    /// Whether the image has a program of this name where its PATH looks.
+    fn has_program(&self, name: &str, built: &Built) -> Result<bool> {
+        let path = built.config.config.env.iter().rev().find_map(|line| line.strip_prefix("PATH="));
+        let stack = self.engine.store.stack(&built.config.rootfs.diff_ids)?;
+        for dir in path.unwrap_or(DEFAULT_PATH).split(':') {
+            if stack.lookup(&Path::new(dir).join(name))?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     fn check(&mut self, check: &Check, built: &Built) -> Result<()> {
+        if let (true, Some(program)) = (check.when_there, check.run.first())
+            && !self.has_program(program, built)?
+        {
+            return Ok(());
+        }
         let command = check.run.join(" ");
         self.timed(format!("Check: {command}"), |build, number| {
             let request = RunRequest {

@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::fetch::{Fetcher, Pin, Remote};
 use crate::image::config::{ImageConfig, Platform};
 use crate::image::digest::{Digest, Key};
+use crate::image::layer::changes::{Change, changes};
 use crate::image::store::{Codec, Store, WorkDir};
 use crate::net::Caller;
 
@@ -197,6 +198,20 @@ impl Engine for EmbeddedEngine {
     fn recall(&self, key: &Key) -> Result<Option<Built>> {
         let built: Option<Built> = self.store.result(key);
         Ok(built.filter(|b| self.store.layers(&b.config.rootfs.diff_ids).is_some()))
+    }
+
+    fn changes(&self, built: &Built, first: usize) -> Result<Vec<Change>> {
+        let ids = &built.config.rootfs.diff_ids;
+        let mut found = Vec::new();
+        for position in first..ids.len() {
+            let below = &ids[..position];
+            let (_, layer) = self
+                .store
+                .layer_over(&ids[position], below)
+                .ok_or_else(|| Error::failed(format!("the store has no layer {}", ids[position])))?;
+            found.extend(changes(&layer, &self.store.stack(below)?)?);
+        }
+        Ok(found)
     }
 
     fn named(&self, name: &str) -> Result<Option<Built>> {

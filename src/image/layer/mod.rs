@@ -6,12 +6,14 @@
 //! - [`stack`]: the merged view of a list of lower directories, without mounting anything
 //! - [`diff`]: an upper directory to a deterministic tar; [`write`]: the tar format going out
 //! - [`unpack`]: a tar to a lower directory; [`read`]: the tar format coming in, [`decompress`] before it
+//! - [`changes`]: what a layer does to the files below it
 //! - [`merged`]: a whole stack as one tar
 //! - [`standin`]: what an ordinary user cannot make on a disk, kept otherwise
 //! - [`compress`]: gzip and zstd in parallel, the same bytes whatever the number of threads
 
 use crate::event::Cancel;
 
+pub mod changes;
 pub mod compress;
 pub mod decompress;
 pub mod diff;
