@@ -224,6 +224,7 @@ fn read_build(reader: &mut Reader<'_>) -> BuildSettings {
             .unwrap_or(default.network),
         build_args: reader.string_map("build_args", "a name of a build argument", names::env),
         jobs: reader.number("jobs", 1..=1024),
+        metrics_file: metrics_file(reader),
         retries: reader.number("retries", 0..=100).unwrap_or(default.retries),
         step_timeout: reader
             .form("step_timeout", "a limit for steps", |text| limit_of_steps(text).map(drop))
@@ -261,6 +262,14 @@ fn package_type(reader: &mut Reader<'_>, base: &str) -> PackageType {
         reader.out.problems.push(error(reader.value_place("base"), message).hint(hint));
     }
     PackageType::Deb
+}
+
+fn metrics_file(reader: &mut Reader<'_>) -> Option<PathBuf> {
+    let path = reader.form("metrics_file", "a file", |text| match text.is_empty() {
+        true => Err("it is empty".into()),
+        false => Ok(()),
+    })?;
+    Some(beside(reader.value_place("metrics_file"), &path))
 }
 
 fn ca_bundle(reader: &mut Reader<'_>) -> CaBundle {

@@ -97,6 +97,8 @@ pub struct BuildSettings {
     pub retries: u32,
     /// A step that takes longer is ended; nought is no limit.
     pub step_timeout: Option<Duration>,
+    /// Where figures of each run go.
+    pub metrics_file: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -576,6 +578,7 @@ impl Default for BuildSettings {
             jobs: None,
             retries: 2,
             step_timeout: None,
+            metrics_file: None,
         }
     }
 }

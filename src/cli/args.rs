@@ -70,6 +70,8 @@ pub enum Command {
     Run(RunArgs),
     /// Open a shell in an image, or in what one of its steps left
     Shell(ShellArgs),
+    /// Show a run that was: its timeline, graph, sizes, reasons and failures
+    Report(Report),
     /// Look at and look after the store
     Store(StoreArgs),
 }
@@ -82,6 +84,7 @@ impl Command {
             | Command::Plan(_)
             | Command::Run(_)
             | Command::Shell(_)
+            | Command::Report(_)
             | Command::Store(_)
             | Command::Plugin(PluginArgs { command: PluginCommand::Check(_) })
             | Command::Images(_) => true,
@@ -270,6 +273,9 @@ pub struct Results {
     /// How to show progress
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub progress: Progress,
+    /// End with a line for each image instead of a summary that fits a screen
+    #[arg(short, long)]
+    pub verbose: bool,
     /// Write the images: type=oci|docker|tar|local,dest=PATH
     #[arg(short, long = "output", value_name = "SPEC")]
     pub outputs: Vec<String>,
@@ -279,6 +285,9 @@ pub struct Results {
     /// Write digests by image, as docker buildx bake does
     #[arg(long, value_name = "FILE")]
     pub metadata_file: Option<PathBuf>,
+    /// Write figures of the run in the OpenMetrics format, for the node exporter of Prometheus
+    #[arg(long, value_name = "FILE")]
+    pub metrics_file: Option<PathBuf>,
     /// Directory for one log a image [default: logs/ in the store]
     #[arg(long, value_name = "DIR")]
     pub logs_dir: Option<PathBuf>,
@@ -497,6 +506,22 @@ pub struct ShellArgs {
     pub settings: Settings,
     #[command(flatten)]
     pub surroundings: Surroundings,
+}
+
+#[derive(Debug, Args)]
+pub struct Report {
+    /// Name of a run, its beginning, or `last`
+    #[arg(value_name = "RUN", conflicts_with = "list")]
+    pub run: Option<String>,
+    /// The page to write; `-` is standard output
+    #[arg(short, long = "output", value_name = "FILE", default_value = "kollage-report.html", conflicts_with = "list")]
+    pub output: PathBuf,
+    /// List the runs that are recorded
+    #[arg(long)]
+    pub list: bool,
+    /// Page or list, or everything that is recorded as JSON on standard output
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: TextOrJson,
 }
 
 #[derive(Debug, Args)]

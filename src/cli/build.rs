@@ -34,8 +34,8 @@ use crate::image::store::Store;
 use crate::report::logs::LogDir;
 use crate::report::progress::{self, Mode, Progress};
 use crate::report::record::recorder::Recorder;
-use crate::report::summary::{self, NodeSummary, RunSummary};
-use crate::report::{Clock, tee::Tee};
+use crate::report::summary::{self, Detail, NodeSummary, RunSummary};
+use crate::report::{Clock, files, metrics, tee::Tee};
 use crate::schedule::history::History;
 use crate::schedule::{NodeResult, Options, Run};
 
@@ -43,6 +43,7 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     let outputs: Vec<Output> = args.results.outputs.iter().map(|text| text.parse()).collect::<Result<_>>()?;
     outputs.iter().try_for_each(archive::check_destination)?;
     let target = Target::load(app, args)?;
+    let metrics_file = args.results.metrics_file.clone().or_else(|| target.settings.build.metrics_file.clone());
     refuse_nameless(&target.graph, &outputs)?;
     app.show_warnings(&target.warnings);
     app.show_warnings(&target.graph.warnings());
@@ -96,6 +97,7 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
             Ok(lines) => run_summary.results = lines,
             Err(error) => {
                 code = error.kind().exit_code();
+                run_summary.not_written = true;
                 problem = Some(error);
             }
         }
@@ -108,7 +110,12 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     if let Err(error) = record.to_bytes().and_then(|bytes| store.put_run(&session.name, &bytes)) {
         session.sink.event(Event::Warning { node: None, message: error.to_string() });
     }
+    let counters = metrics::Counters::update(&store.state_path(machine::METRICS), &run_summary);
     session.end(args, &run_summary)?;
+    let counters = counters?;
+    if let Some(file) = &metrics_file {
+        files::write(file, metrics::render(&run_summary, &counters, SystemTime::now()).as_bytes())?;
+    }
     if let Some(error) = problem {
         app.show_error(&error);
     }
@@ -295,6 +302,7 @@ impl Session {
         let mut options = progress::Options::new(app.look);
         options.clock = clock.clone();
         options.logs = Some(logs.dir().to_owned());
+        options.detail = if args.results.verbose { Detail::Full } else { Detail::Short };
         options.name_width = graph.nodes.iter().map(|n| n.name.chars().count()).max().unwrap_or(0);
         let progress = progress::start(app.facts.resolve(mode), Box::new(io::stderr()), App::size(), options);
         let shown: Arc<dyn Sink> = progress.clone();

@@ -28,6 +28,7 @@ use crate::userns;
 /// Names of files of state in the store.
 pub const HASH_TABLE: &str = "files";
 pub const HISTORY: &str = "history.json";
+pub const METRICS: &str = "metrics.json";
 
 pub fn open_store(path: &Path) -> Result<Store> {
     Store::open(path).map_err(|error| match error.hint_text() {

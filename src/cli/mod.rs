@@ -29,6 +29,7 @@ mod plan;
 mod plugin;
 mod record;
 mod render;
+mod report;
 mod run;
 mod secret;
 mod shell;
@@ -99,6 +100,7 @@ impl App {
             Command::Render(args) => render::run(self, &args),
             Command::Run(args) => run::run(self, &args),
             Command::Shell(args) => shell::run(self, &args),
+            Command::Report(args) => report::run(self, &args),
             Command::Store(args) => store::run(self, &args.command),
         }
     }

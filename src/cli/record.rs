@@ -44,7 +44,7 @@ pub fn record(
             name: text::one_line(&summary.name),
             kind: summary.kind,
             status: summary.group,
-            reason: summary.reason.clone(),
+            reason: summary.reason.clone().or_else(|| recorder.reason(&summary.name)),
             reference: summary.reference.clone(),
             digest: summary.digest.as_ref().map(Digest::to_string),
             size: summary.size,
@@ -61,6 +61,7 @@ pub fn record(
         nodes,
         layers: layers.list,
         warnings: recorder.warnings(),
+        behind: recorder.behind(),
         logs: run.logs.as_ref().map(|dir| dir.display().to_string()),
         ..RunRecord::new(facts.name, facts.started)
     }

@@ -3,7 +3,8 @@
 //! - [`diagnostics`]: problems in files, and errors
 //! - [`progress`]: a run while it goes on, on a terminal, line by line, or as JSON lines
 //! - [`logs`]: one file for each image; [`summary`]: the end of a run, for people and for machines
-//! - [`record`]: what is kept of a run, to be shown later
+//! - [`metrics`]: figures of a run for Prometheus
+//! - [`record`]: what is kept of a run; [`html`]: that as a page
 //! - [`plan`], [`table`]: what commands that only tell show
 //! - [`svg`]: graphs as drawings
 //! - [`style`], [`text`], [`human`]: colours and symbols, display width, sizes and times
@@ -15,8 +16,10 @@
 pub mod clock;
 pub mod diagnostics;
 pub mod files;
+pub mod html;
 pub mod human;
 pub mod logs;
+pub mod metrics;
 pub mod plan;
 pub mod progress;
 pub mod record;

@@ -128,7 +128,9 @@ fn times(outlook: &Outlook, look: Look, width: Option<usize>) -> String {
     let arrow = if look.unicode { " → " } else { " > " };
     let names: Vec<String> = path.iter().map(|name| text::one_line(name)).collect();
     let mut out = String::new();
-    for (label, value) in [("expected", expected), ("critical path", format!("{time}{}", names.join(arrow)))] {
+    // Without any times it is only a guess which one takes longest.
+    let chain = if path_time.time.is_some() { "critical path" } else { "longest chain" };
+    for (label, value) in [("expected", expected), (chain, format!("{time}{}", names.join(arrow)))] {
         let label = text::pad(label, 15);
         let value = match width {
             Some(width) => text::truncate(&value, width.saturating_sub(15).max(20), look.ellipsis()),
@@ -205,7 +207,7 @@ mod tests {
 
         1 to build, 1 to pull, 1 to reuse
         expected       not known, nothing of it was built here before
-        critical path  debian:bookworm > keystone
+        longest chain  debian:bookworm > keystone
         "#);
         assert_snapshot!(render(&rows, &unknown(), Look { color: true, unicode: true }, None).replace('\x1b', "^"), @r#"
         ^[33mpull^[0m   ^[1mdebian:bookworm^[0m                      not in the store
@@ -214,7 +216,7 @@ mod tests {
 
         ^[1m1 to build, 1 to pull, 1 to reuse^[0m
         ^[2mexpected       ^[0mnot known, nothing of it was built here before
-        ^[2mcritical path  ^[0mdebian:bookworm → keystone
+        ^[2mlongest chain  ^[0mdebian:bookworm → keystone
         "#);
     }
 

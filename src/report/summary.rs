@@ -28,8 +28,13 @@ use crate::report::progress::rawjson::seconds;
 use crate::report::style::{Look, Paint};
 use crate::report::text;
 
-/// More names than this are counted, not listed.
+/// Of more images than this only the largest are named.
 const NAMES: usize = 8;
+/// Rows for the reasons of one group, and for failures.
+const REASONS: usize = 5;
+const FAILED: usize = 6;
+/// Where lines may have any length, names are still folded to lines that a person reads.
+const FOLD_TO: usize = 110;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -98,6 +103,8 @@ pub struct RunSummary {
     pub nodes: Vec<NodeSummary>,
     pub duration: Duration,
     pub interrupted: bool,
+    /// Everything was built, and could not be written where it was to go.
+    pub not_written: bool,
     /// Where the results are, or what to do with them: a line each.
     pub results: Vec<String>,
     pub logs: Option<PathBuf>,
@@ -113,8 +120,18 @@ impl RunSummary {
     }
 }
 
+/// How much of it is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detail {
+    /// What fits a screen, however many images there are: names are folded, and what is left out is counted.
+    #[default]
+    Short,
+    /// A line for each node.
+    Full,
+}
+
 /// For people. `width` is the terminal's; None where lines may have any length.
-pub fn render(summary: &RunSummary, look: Look, width: Option<usize>) -> String {
+pub fn render(summary: &RunSummary, look: Look, width: Option<usize>, detail: Detail) -> String {
     let mut rows = Rows { look, width, out: format!("{}\n", headline(summary, look)) };
     for (group, label, paint) in [
         (Group::Built, "built", Paint::Done),
@@ -125,31 +142,18 @@ pub fn render(summary: &RunSummary, look: Look, width: Option<usize>) -> String 
         (Group::Unbuildable, "unbuildable", Paint::Warning),
     ] {
         let nodes: Vec<&NodeSummary> = summary.group(group).collect();
-        match group {
+        match (group, detail) {
             _ if nodes.is_empty() => {}
-            Group::Built | Group::Reused | Group::Cancelled => {
-                rows.names(label, paint, &names(&nodes), nodes.len(), "")
-            }
-            Group::Failed => rows.failed(label, paint, &nodes),
-            _ => {
-                // Nodes that share a reason share a row.
-                let mut reasons: Vec<(&str, Vec<&NodeSummary>)> = Vec::new();
-                for node in nodes {
-                    let reason = node.reason.as_deref().unwrap_or_default();
-                    match reasons.iter_mut().find(|(known, _)| *known == reason) {
-                        Some((_, nodes)) => nodes.push(node),
-                        None => reasons.push((reason, vec![node])),
-                    }
-                }
-                for (reason, nodes) in reasons {
-                    rows.names(label, paint, &names(&nodes), nodes.len(), reason);
-                }
-            }
+            (Group::Failed, _) => rows.failed(label, paint, &nodes, detail),
+            (_, Detail::Full) => rows.each(label, paint, &nodes),
+            (_, Detail::Short) => rows.reasons(label, paint, &nodes),
         }
     }
     retried(summary, &mut rows);
     slowest(summary, &mut rows);
-    sizes(summary, &mut rows);
+    if detail == Detail::Short {
+        sizes(summary, &mut rows);
+    }
     for (i, line) in summary.results.iter().enumerate() {
         rows.text(if i == 0 { "results" } else { "" }, line);
     }
@@ -174,10 +178,6 @@ fn headline(summary: &RunSummary, look: Look) -> String {
     }
 }
 
-fn names(nodes: &[&NodeSummary]) -> Vec<String> {
-    nodes.iter().map(|node| text::one_line(&node.name)).collect()
-}
-
 fn retried(summary: &RunSummary, rows: &mut Rows) {
     let nodes: Vec<&NodeSummary> = summary.nodes.iter().filter(|node| node.retries > 0).collect();
     if !nodes.is_empty() {
@@ -186,7 +186,7 @@ fn retried(summary: &RunSummary, rows: &mut Rows) {
             n => format!("{} ({n} times)", text::one_line(&node.name)),
         };
         let names: Vec<String> = nodes.iter().map(times).collect();
-        rows.names("retried", Paint::Warning, &names, nodes.len(), "");
+        rows.names("retried", Paint::Warning, "", &names, &nodes.len().to_string());
     }
 }
 
@@ -246,25 +246,79 @@ impl Rows {
         self.row(label, Paint::Dim, "", &text::one_line(text));
     }
 
-    fn names(&mut self, label: &str, paint: Paint, names: &[String], count: usize, reason: &str) {
-        let mut text = String::new();
-        if names.len() <= NAMES {
-            text = names.join(", ");
+    fn room(&self) -> usize {
+        self.width.map_or(FOLD_TO, |width| width.saturating_sub(2 + LABEL + COUNT + 2).max(20))
+    }
+
+    /// Nodes that share a reason share a row; the reasons of most nodes come first.
+    fn reasons(&mut self, label: &str, paint: Paint, nodes: &[&NodeSummary]) {
+        let mut reasons: Vec<(&str, Vec<&NodeSummary>)> = Vec::new();
+        for node in nodes {
+            let reason = node.reason.as_deref().unwrap_or_default();
+            match reasons.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, nodes)) => nodes.push(node),
+                None => reasons.push((reason, vec![node])),
+            }
         }
-        if !reason.is_empty() {
-            let reason = text::one_line(reason);
-            text = if text.is_empty() { reason } else { format!("{text}: {reason}") };
+        reasons.sort_by_key(|(_, nodes)| std::cmp::Reverse(nodes.len()));
+        let shown = if reasons.len() > REASONS { REASONS - 1 } else { reasons.len() };
+        let several = reasons.len() > 1;
+        let name = |node: &&NodeSummary| text::one_line(&node.name);
+        for (i, (reason, alike)) in reasons.iter().take(shown).enumerate() {
+            let names: Vec<String> = alike.iter().map(name).collect();
+            let reason = match several {
+                true if reason.is_empty() => format!("no reason known ({})", alike.len()),
+                true => format!("{reason} ({})", alike.len()),
+                false => (*reason).to_owned(),
+            };
+            let count = if i == 0 { nodes.len().to_string() } else { String::new() };
+            self.names(if i == 0 { label } else { "" }, paint, &reason, &names, &count);
         }
-        if let Some(width) = self.width {
-            let room = width.saturating_sub(2 + LABEL + COUNT + 2).max(20);
-            text = text::truncate(&text, room, self.look.ellipsis());
+        let others: Vec<&NodeSummary> = reasons[shown..].iter().flat_map(|(_, nodes)| nodes).copied().collect();
+        if !others.is_empty() {
+            let reason = format!("{} ({})", human::count(reasons.len() - shown, "more reason"), others.len());
+            let names: Vec<String> = others.iter().map(name).collect();
+            self.names("", paint, &reason, &names, "");
         }
-        self.row(label, paint, &count.to_string(), &text);
+    }
+
+    /// `nothing changed: neutron-* (9), nova-* (7), keystone and 4 more`
+    fn names(&mut self, label: &str, paint: Paint, reason: &str, names: &[String], count: &str) {
+        let reason = text::one_line(reason);
+        let room = self.room();
+        // A long reason leaves the names half of the line.
+        let whole = names.iter().map(|name| text::width(name) + 2).sum::<usize>();
+        let reason = text::truncate(&reason, (room / 2).max(room.saturating_sub(whole)), self.look.ellipsis());
+        let before = if reason.is_empty() { String::new() } else { format!("{reason}: ") };
+        let names = fold(names, room.saturating_sub(text::width(&before)));
+        let text = text::truncate(&format!("{before}{names}"), room.max(self.least()), self.look.ellipsis());
+        self.row(label, paint, count, &text);
+    }
+
+    /// Where lines may have any length, nothing is cut.
+    fn least(&self) -> usize {
+        if self.width.is_none() { usize::MAX } else { 0 }
+    }
+
+    /// One line a node: its time and size, and why.
+    fn each(&mut self, label: &str, paint: Paint, nodes: &[&NodeSummary]) {
+        let widest = nodes.iter().map(|node| text::width(&text::one_line(&node.name))).max().unwrap_or(0);
+        for (i, node) in nodes.iter().enumerate() {
+            let name = text::pad(&text::one_line(&node.name), widest);
+            let time = if node.group == Group::Built { human::duration(node.duration) } else { String::new() };
+            let size = node.size.map_or_else(String::new, human::size);
+            let reason = text::one_line(node.reason.as_deref().unwrap_or_default());
+            let line = format!("{name}  {}  {}  {reason}", text::pad_left(&time, 6), text::pad_left(&size, 7));
+            let text = text::truncate(&line, self.room().max(self.least()), self.look.ellipsis());
+            let count = if i == 0 { nodes.len().to_string() } else { String::new() };
+            self.row(if i == 0 { label } else { "" }, paint, &count, &text);
+        }
     }
 
     /// Each with its error; these are what the reader is here for.
-    fn failed(&mut self, label: &str, paint: Paint, nodes: &[&NodeSummary]) {
-        for (i, node) in nodes.iter().enumerate() {
+    fn failed(&mut self, label: &str, paint: Paint, nodes: &[&NodeSummary], detail: Detail) {
+        let shown = if detail == Detail::Short && nodes.len() > FAILED { FAILED - 1 } else { nodes.len() };
+        for (i, node) in nodes.iter().take(shown).enumerate() {
             let mut text = self.look.paint(Paint::Strong, text::one_line(&node.name));
             if let Some(error) = &node.error {
                 text = format!("{text}: {}", text::one_line(error.message()));
@@ -272,6 +326,48 @@ impl Rows {
             let count = if i == 0 { nodes.len().to_string() } else { String::new() };
             self.row(if i == 0 { label } else { "" }, paint, &count, &text);
         }
+        if shown < nodes.len() {
+            let names: Vec<String> = nodes[shown..].iter().map(|node| text::one_line(&node.name)).collect();
+            let room = self.room();
+            let text = format!("and {}", fold(&names, room.saturating_sub(4)));
+            self.row("", paint, "", &text);
+        }
+    }
+}
+
+/// As many names as fit: all of them, or those that begin alike as one (`nova-* (7)`), and the rest as a number.
+fn fold(names: &[String], room: usize) -> String {
+    let all = names.join(", ");
+    if text::width(&all) <= room {
+        return all;
+    }
+    let mut folded: Vec<(String, usize)> = Vec::new();
+    for name in names {
+        let family = name.split_once('-').map_or(name.as_str(), |(family, _)| family);
+        let alike = |other: &&String| other.split_once('-').map_or(other.as_str(), |(family, _)| family) == family;
+        let count = names.iter().filter(alike).count();
+        let (shown, count) = if count > 2 { (format!("{family}-*"), count) } else { (name.clone(), 1) };
+        if !folded.iter().any(|(known, _)| *known == shown) {
+            folded.push((shown, count));
+        }
+    }
+    folded.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let mut out = String::new();
+    let mut told = 0;
+    for (name, count) in folded {
+        let next = if count > 1 { format!("{name} ({count})") } else { name };
+        let separator = if out.is_empty() { "" } else { ", " };
+        let left = names.len() - told - count;
+        let rest = if left == 0 { String::new() } else { format!(" and {left} more") };
+        if !out.is_empty() && text::width(&format!("{out}{separator}{next}{rest}")) > room {
+            break;
+        }
+        out = format!("{out}{separator}{next}");
+        told += count;
+    }
+    match names.len() - told {
+        0 => out,
+        n => format!("{out} and {n} more"),
     }
 }
 
@@ -415,6 +511,7 @@ mod tests {
             ],
             duration: Duration::from_millis(63_200),
             interrupted: false,
+            not_written: false,
             results: vec!["kollage store ls shows them".into(), "oci:./out".into()],
             logs: Some("/var/lib/kollage/logs/7".into()),
         }
@@ -422,26 +519,28 @@ mod tests {
 
     #[test]
     fn people_read_what_failed_and_where_things_are() {
-        assert_snapshot!(render(&mixed(), Look::PLAIN, Some(80)), @r#"
+        assert_snapshot!(render(&mixed(), Look::PLAIN, Some(80), Detail::Short), @r#"
         1 of 7 failed, in 1m03s
-          built         2  base, keystone
+          built         2  no reason known (1): base
+                           its context file policy.yaml changed (1): keystone
           reused        1  debian:bookworm
           failed        1  haproxy: step 4/9 exited with code 100
-          skipped       2  haproxy+a, haproxy+b: needs haproxy, which failed
-          skipped       1  openstack-base: --skip-parents
+          skipped       3  needs haproxy, which failed (2): haproxy+a, haproxy+b
+                           --skip-parents (1): openstack-base
           slowest          keystone 41s, base 9.0s
           sizes            keystone 212 MB
           results          kollage store ls shows them
                            oci:./out
           logs             /var/lib/kollage/logs/7
         "#);
-        assert_snapshot!(render(&mixed(), Look { color: true, unicode: true }, Some(48)).replace('\x1b', "^"), @r#"
+        assert_snapshot!(render(&mixed(), Look { color: true, unicode: true }, Some(48), Detail::Short).replace('\x1b', "^"), @r#"
         ^[1;31m1 of 7 failed, in 1m03s^[0m
-          ^[32mbuilt      ^[0m   2  base, keystone
+          ^[32mbuilt      ^[0m   2  no reason known (1): base
+          ^[32m           ^[0m      its context file p…: keystone
           ^[2mreused     ^[0m   1  debian:bookworm
           ^[1;31mfailed     ^[0m   1  ^[1mhaproxy^[0m: step 4/9 exited with code 100
-          ^[1;33mskipped    ^[0m   2  haproxy+a, haproxy+b: needs…
-          ^[1;33mskipped    ^[0m   1  openstack-base: --skip-paren…
+          ^[1;33mskipped    ^[0m   3  needs haproxy…: haproxy+a an…
+          ^[1;33m           ^[0m      --skip-parent…: openstack-ba…
           ^[2mslowest    ^[0m      keystone 41s, base 9.0s
           ^[2msizes      ^[0m      keystone 212 MB
           ^[2mresults    ^[0m      kollage store ls shows them
@@ -457,16 +556,91 @@ mod tests {
             duration: Duration::from_millis(340),
             ..RunSummary::default()
         };
-        assert_snapshot!(render(&summary, Look::PLAIN, None), @r#"
+        assert_snapshot!(render(&summary, Look::PLAIN, None, Detail::Short), @r#"
         Nothing to build, done in 0.3s
-          reused        9
+          reused        9  image-0, image-1, image-2, image-3, image-4, image-5, image-6, image-7, image-8
         "#);
         let summary = RunSummary { interrupted: true, ..summary };
-        assert_snapshot!(render(&summary, Look::PLAIN, None), @r#"
+        assert_snapshot!(render(&summary, Look::PLAIN, None, Detail::Short), @r#"
         Interrupted after 0.3s
-          reused        9
+          reused        9  image-0, image-1, image-2, image-3, image-4, image-5, image-6, image-7, image-8
         "#);
-        assert_snapshot!(render(&RunSummary::default(), Look::PLAIN, None), @r#"Done in 0ms"#);
+        assert_snapshot!(render(&RunSummary::default(), Look::PLAIN, None, Detail::Short), @r#"Done in 0ms"#);
+    }
+
+    /// As many as Kolla has.
+    fn large() -> RunSummary {
+        let families = ["nova", "neutron", "cinder", "prometheus", "octavia", "ironic", "glance", "heat"];
+        let mut nodes: Vec<NodeSummary> = Vec::new();
+        for i in 0..190 {
+            let name =
+                if i % 5 == 0 { format!("single{i:03}") } else { format!("{}-{i:03}", families[i % families.len()]) };
+            let (group, reason) = match i {
+                0..120 => (Group::Reused, "nothing changed".to_owned()),
+                120..160 => (Group::Built, "parent openstack-base changed".to_owned()),
+                160..170 => (Group::Built, format!("`file{i}` in the context changed")),
+                170..180 => (Group::Failed, "not built before".to_owned()),
+                _ => (Group::Skipped, "nova-170 failed".to_owned()),
+            };
+            let error = (group == Group::Failed).then(|| Error::failed(format!("step {i}/200 exited with code 100")));
+            let size = (group != Group::Failed).then_some(1_000_000 * (i as u64 + 1));
+            nodes.push(NodeSummary {
+                reason: Some(reason),
+                size,
+                error,
+                ..node(&name, NodeKind::Image, group, i as u64)
+            });
+        }
+        RunSummary { nodes, duration: Duration::from_secs(734), ..RunSummary::default() }
+    }
+
+    #[test]
+    fn a_run_of_190_images_fits_a_screen() {
+        let text = render(&large(), Look::PLAIN, Some(100), Detail::Short);
+        assert!(text.lines().count() <= 24 && text.lines().all(|line| text::width(line) <= 100), "{text}");
+        assert_snapshot!(text, @r#"
+        10 of 190 failed, in 12m14s
+          built        50  parent openstack-base changed (40): neutron-* (4), cinder-* (4) and 32 more
+                           `file160` in the context changed (1): single160
+                           `file161` in the context changed (1): neutron-161
+                           `file162` in the context changed (1): cinder-162
+                           7 more reasons (7): prometheus-163, octavia-164, single165, glance-166 and 3 more
+          reused      120  nothing changed: neutron-* (12), cinder-* (12), prometheus-* (12) and 84 more
+          failed       10  single170: step 170/200 exited with code 100
+                           prometheus-171: step 171/200 exited with code 100
+                           octavia-172: step 172/200 exited with code 100
+                           ironic-173: step 173/200 exited with code 100
+                           glance-174: step 174/200 exited with code 100
+                           and single175, nova-176, neutron-177, cinder-178, prometheus-179
+          skipped      10  nova-170 failed: single180, ironic-181, glance-182, heat-183, nova-184 and 5 more
+          slowest          neutron-169 2m49s, nova-168 2m48s, heat-167 2m47s
+          largest          neutron-169 170 MB, nova-168 169 MB, heat-167 168 MB
+        "#);
+        let full = render(&large(), Look::PLAIN, Some(100), Detail::Full);
+        let (list, _) = full.split_once("slowest").unwrap();
+        for i in 0..190 {
+            let name = &large().nodes[i].name;
+            assert_eq!(list.lines().filter(|line| line.contains(name.as_str())).count(), 1, "{name} in\n{full}");
+        }
+        assert!(full.contains("nova-128      2m08s  129 MB  parent openstack-base changed"), "{full}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn folded_names_count_each_once(
+            names in proptest::collection::btree_set("[ab]{1,2}(-[cd]{1,3})?", 1..30), room in 20usize..80,
+        ) {
+            let names: Vec<String> = names.into_iter().collect();
+            let text = fold(&names, room);
+            let more = text.rsplit_once(" and ").and_then(|(_, n)| n.strip_suffix(" more")?.parse::<usize>().ok());
+            let listed = text.rsplit_once(" and ").filter(|_| more.is_some()).map_or(text.as_str(), |(before, _)| before);
+            let count = |item: &str| match item.rsplit_once(" (") {
+                Some((_, n)) => n.trim_end_matches(')').parse::<usize>().unwrap(),
+                None => 1,
+            };
+            let told: usize = listed.split(", ").map(count).sum();
+            proptest::prop_assert_eq!(told + more.unwrap_or(0), names.len(), "{}", text);
+        }
     }
 
     #[test]

@@ -93,14 +93,17 @@ pub fn estimate(graph: &Graph, left: &[Left], running: &dyn Fn(NodeId) -> bool, 
     Estimate { time: Duration::try_from_secs_f64(now).ok(), unmeasured }
 }
 
-/// The chain that decides how long it takes at least. What was never measured has a place in it as a guess says, and
-/// no time.
+/// The chain that decides how long it takes at least. What was never measured finds its place in it by what the others
+/// take on average, and adds no time to it.
 pub fn critical_path(graph: &Graph, left: &[Left]) -> CriticalPath {
     let dependents = graph.dependents();
+    let known: Vec<f64> = left.iter().filter(|l| matches!(l, Left::Seconds(_))).map(|l| l.seconds()).collect();
+    // Without any, the order of building has guesses of its own.
+    let average = (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64);
     let seconds: Vec<Option<f64>> = left
         .iter()
         .map(|left| match left {
-            Left::Unknown => None,
+            Left::Unknown => average,
             other => Some(other.seconds()),
         })
         .collect();
@@ -192,8 +195,11 @@ mod tests {
         let (graph, mut left) = family();
         left[1] = Left::Unknown;
         assert_eq!(estimate(&graph, &left, &none, 2), Estimate { time: time(18.0), unmeasured: 1 });
+        // On average the others take 5.75 s, so `c` and `d` are the longer way.
+        assert_eq!(critical_path(&graph, &left).nodes, [NodeId(0), NodeId(3), NodeId(4)]);
+        left[4] = Left::Done;
         let path = critical_path(&graph, &left);
-        // `a` is guessed to be longer than `c` and `d`: it is named, and its time is not.
+        // 7 s on average: `a` is named, and no time is given for it.
         assert_eq!(
             (path.nodes, path.estimate),
             (vec![NodeId(0), NodeId(1)], Estimate { time: time(10.0), unmeasured: 1 })

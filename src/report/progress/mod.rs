@@ -18,7 +18,7 @@ use rustix::termios::tcgetwinsize;
 use crate::event::Sink;
 use crate::report::clock::Clock;
 use crate::report::style::Look;
-use crate::report::summary::RunSummary;
+use crate::report::summary::{Detail, RunSummary};
 
 mod board;
 mod live;
@@ -113,11 +113,13 @@ pub struct Options {
     pub name_width: usize,
     /// Plain lines begin with the time since the start.
     pub timestamps: bool,
+    /// How much the summary at the end says.
+    pub detail: Detail,
 }
 
 impl Options {
     pub fn new(look: Look) -> Self {
-        Options { look, clock: Clock::start(), logs: None, name_width: 0, timestamps: false }
+        Options { look, clock: Clock::start(), logs: None, name_width: 0, timestamps: false, detail: Detail::default() }
     }
 }
 

@@ -160,7 +160,7 @@ impl Progress for Plain {
         {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             if !state.closed && !self.quiet {
-                let text = format!("\n{}", summary::render(summary, self.options.look, None));
+                let text = format!("\n{}", summary::render(summary, self.options.look, None, self.options.detail));
                 let _ = state.out.write_all(text.as_bytes()).and_then(|()| state.out.flush());
             }
         }

@@ -93,7 +93,7 @@ impl Sink for Tty {
 impl Progress for Tty {
     fn finish(&self, summary: &RunSummary) {
         let columns = usable(&self.shared.size).0;
-        let text = summary::render(summary, self.shared.options.look, Some(columns));
+        let text = summary::render(summary, self.shared.options.look, Some(columns), self.shared.options.detail);
         {
             let mut state = lock(&self.shared.state);
             if !state.closed {

@@ -34,6 +34,8 @@ pub struct RunRecord {
     /// All layers of all nodes.
     pub layers: Vec<LayerRecord>,
     pub warnings: Vec<String>,
+    /// Work behind the nodes: compressing and writing, which only an export waits for.
+    pub behind: Vec<Behind>,
     /// Where the logs are.
     pub logs: Option<String>,
 }
@@ -83,6 +85,14 @@ pub struct StepRecord {
     /// None: it was not finished.
     pub end: Option<f64>,
     pub reused: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Behind {
+    pub node: String,
+    pub start: f64,
+    /// None: it had not ended when the run did.
+    pub end: Option<f64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

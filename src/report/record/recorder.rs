@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::event::{Event, Outcome, Sink};
 use crate::report::clock::Clock;
-use crate::report::record::{StepRecord, Turn};
+use crate::report::record::{Behind, StepRecord, Turn};
 use crate::report::text;
 
 /// Lines of output that are kept of a step, for the case that it fails.
@@ -15,6 +15,8 @@ const LINES: usize = 500;
 const LONGEST: usize = 1000;
 /// More warnings are not kept.
 const WARNINGS: usize = 100;
+/// More stretches of work behind the nodes are not kept.
+const BEHIND: usize = 5000;
 /// More steps of one node are not kept.
 const STEPS: usize = 1000;
 
@@ -27,12 +29,16 @@ pub struct Recorder {
 struct State {
     nodes: HashMap<Arc<str>, Node>,
     forecast: Option<(f64, usize)>,
+    /// Whatever is told of the time from now on is not what was expected in the beginning.
+    begun: bool,
+    behind: Vec<Behind>,
     warnings: Vec<String>,
 }
 
 #[derive(Default)]
 struct Node {
     turn: Turn,
+    reason: String,
     lines: VecDeque<String>,
     left_out: usize,
 }
@@ -59,6 +65,15 @@ impl Recorder {
         self.lock().nodes.get(node).map(|node| node.turn.clone())
     }
 
+    /// Why it was to be done.
+    pub fn reason(&self, node: &str) -> Option<String> {
+        self.lock().nodes.get(node).map(|node| node.reason.clone()).filter(|reason| !reason.is_empty())
+    }
+
+    pub fn behind(&self) -> Vec<Behind> {
+        self.lock().behind.clone()
+    }
+
     /// The last lines of the step that ran last, and how many came before them.
     pub fn output(&self, node: &str) -> (Vec<String>, usize) {
         let state = self.lock();
@@ -75,13 +90,26 @@ impl Sink for Recorder {
         let now = seconds(self.clock.elapsed());
         let mut state = self.lock();
         let state = &mut *state;
+        state.begun |= !matches!(event, Event::RunStarted { .. } | Event::Forecast { .. });
         match event {
-            Event::Forecast { remaining, unmeasured } => {
-                state.forecast.get_or_insert((seconds(remaining), unmeasured));
+            Event::Forecast { remaining, unmeasured } if !state.begun => {
+                state.forecast = Some((seconds(remaining), unmeasured));
             }
-            Event::NodeStarted { node, worker, .. } => {
+            Event::NodeStarted { node, worker, reason } => {
                 let turn = Turn { worker, start: now, end: now, steps: Vec::new() };
-                state.nodes.insert(node, Node { turn, ..Node::default() });
+                state.nodes.insert(node, Node { turn, reason, ..Node::default() });
+            }
+            Event::Background { node, .. } => {
+                let open = state.behind.iter().any(|known| *known.node == *node && known.end.is_none());
+                if !open && state.behind.len() < BEHIND {
+                    state.behind.push(Behind { node: node.to_string(), start: now, end: None });
+                }
+            }
+            Event::BackgroundFinished { node } => {
+                let open = state.behind.iter_mut().find(|known| *known.node == *node && known.end.is_none());
+                if let Some(open) = open {
+                    open.end = Some(now);
+                }
             }
             Event::StepStarted { node, step, title, .. } => {
                 let Some(node) = state.nodes.get_mut(&node) else { return };
@@ -126,7 +154,7 @@ impl Sink for Recorder {
 mod tests {
     use super::*;
     use crate::report::clock::testing::Hand;
-    use crate::report::progress::testing::{output, run};
+    use crate::report::progress::testing::{output, run, started};
 
     #[test]
     fn a_run_is_taken_down_with_its_times() {
@@ -140,7 +168,24 @@ mod tests {
         assert_eq!(recorder.turn("haproxy").unwrap().steps[0].end, None);
         assert_eq!(recorder.output("haproxy").0, ["Reading package lists...", "E: Unable to locate package haproxyy"]);
         assert_eq!(recorder.turn("base"), None);
+        assert_eq!(recorder.reason("haproxy").as_deref(), Some("new"));
+        recorder.event(Event::BackgroundFinished { node: "keystone".into() });
+        let behind = recorder.behind();
+        assert_eq!((behind[0].node.as_str(), behind[0].start, behind[0].end), ("keystone", 41.0, Some(41.0)));
         assert_eq!(recorder.warnings(), ["keystone: `VOLUME` in a parent hides what is written there"]);
+    }
+
+    #[test]
+    fn only_what_was_expected_before_anything_began_is_kept() {
+        let recorder = Recorder::new(Hand::default().clock());
+        let forecast = |seconds, unmeasured| {
+            recorder.event(Event::Forecast { remaining: Duration::from_secs(seconds), unmeasured });
+        };
+        recorder.event(Event::RunStarted { nodes: 2 });
+        forecast(9, 1);
+        recorder.event(started("a", "new"));
+        forecast(4, 0);
+        assert_eq!(recorder.forecast(), Some((9.0, 1)));
     }
 
     #[test]
