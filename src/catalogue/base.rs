@@ -16,10 +16,10 @@ use super::types::Parent;
 use crate::suggest;
 
 /// Variants that mmdebstrap knows; debootstrap has `minbase` and `buildd` of them.
-const VARIANTS: [&str; 9] =
+pub(super) const VARIANTS: [&str; 9] =
     ["minbase", "extract", "custom", "essential", "apt", "required", "buildd", "important", "standard"];
 
-const DISTRIBUTIONS: [&str; 2] = ["debian", "ubuntu"];
+pub(super) const DISTRIBUTIONS: [&str; 2] = ["debian", "ubuntu"];
 
 /// The schemes of references that aren't names in a registry.
 const SCHEMES: [&str; 4] = ["bootstrap", "oci", "docker-archive", "rootfs"];

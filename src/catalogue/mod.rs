@@ -26,6 +26,7 @@ pub mod pattern;
 mod plugin;
 mod reader;
 mod release;
+pub mod schema;
 mod settings;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -50,6 +50,8 @@ impl<'a> Reader<'a> {
 
     fn entry(&mut self, key: &'static str) -> Option<&'a Entry> {
         self.known.push(key);
+        #[cfg(test)]
+        known::note(self.below(key));
         let entry = self.table.get(key)?;
         self.out.places.insert(self.below(key), entry.node.place.clone());
         Some(entry)
@@ -331,5 +333,22 @@ impl<'a> Reader<'a> {
             problem.hint = suggest::hint(key, self.known.iter().copied());
             self.out.problems.push(problem);
         }
+    }
+}
+
+/// Every key that was asked for, with its table, so that a test can hold them against the schemas.
+#[cfg(test)]
+pub(super) mod known {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    thread_local!(static KNOWN: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) });
+
+    pub fn note(key: String) {
+        KNOWN.with_borrow_mut(|known| known.insert(key));
+    }
+
+    pub fn take() -> BTreeSet<String> {
+        KNOWN.take()
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::catalogue::schema;
 use crate::dockerfile::step;
 
 #[derive(Debug, Parser)]
@@ -26,7 +27,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Global options")]
 pub struct Global {
     /// Directory of the catalogue [default: the nearest one upwards with a kollage.toml]
@@ -74,6 +75,17 @@ pub enum Command {
     Report(Report),
     /// Look at and look after the store
     Store(StoreArgs),
+    /// Show what of this machine works, and how to mend what doesn't
+    Doctor(Doctor),
+    /// Write the JSON Schemas of a catalogue's files, for editors
+    Schema(SchemaArgs),
+    /// Write what makes a shell complete commands, images and profiles
+    Completions(Completions),
+    /// Write manual pages
+    Man(Man),
+    /// The reference of all commands, in Markdown: docs/reference/cli.md
+    #[command(hide = true, name = "__reference")]
+    Reference,
 }
 
 impl Command {
@@ -90,6 +102,9 @@ impl Command {
             | Command::Images(_) => true,
             Command::Plugin(_) => false,
             Command::Init(_) | Command::List(_) | Command::Graph(_) | Command::Render(_) => false,
+            // It says what there is to be said about that.
+            Command::Doctor(_) => false,
+            Command::Schema(_) | Command::Completions(_) | Command::Man(_) | Command::Reference => false,
         }
     }
 }
@@ -481,6 +496,62 @@ pub struct RunArgs {
     /// Network: host or none
     #[arg(long, value_name = "MODE")]
     pub network: Option<Network>,
+}
+
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// How to show it
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: TextOrJson,
+}
+
+#[derive(Debug, Args)]
+pub struct SchemaArgs {
+    /// Which file's
+    #[arg(value_name = "FILE", required_unless_present = "output")]
+    pub file: Option<SchemaFile>,
+    /// Write all of them here, as FILE.json
+    #[arg(short, long, value_name = "DIR", conflicts_with = "file")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SchemaFile {
+    Kollage,
+    Image,
+    Plugin,
+    Release,
+}
+
+impl SchemaFile {
+    pub fn typed(self) -> schema::File {
+        match self {
+            SchemaFile::Kollage => schema::File::Kollage,
+            SchemaFile::Image => schema::File::Image,
+            SchemaFile::Plugin => schema::File::Plugin,
+            SchemaFile::Release => schema::File::Release,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct Completions {
+    #[arg(value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Directory to write to; made when it isn't there
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -26,6 +26,8 @@ pub struct Environment {
     pub ci: bool,
     /// `SSH_AUTH_SOCK`: the agent that `--ssh default` lends.
     pub ssh_auth_sock: Option<PathBuf>,
+    /// `KOLLAGE_COMPLETE`: the shell that asks how a command line goes on; only `kollage completions` sets it.
+    pub complete: Option<String>,
     pub term: Option<String>,
     /// The first of `LC_ALL`, `LC_CTYPE` and `LANG` that is set.
     pub locale: Option<String>,
@@ -52,6 +54,8 @@ const BUILD: [(&str, &str); 7] = [
     ("KOLLAGE_JOBS", "build.jobs"),
 ];
 
+pub const COMPLETE: &str = "KOLLAGE_COMPLETE";
+
 const PROXY: [&str; 5] = ["http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy"];
 
 impl Environment {
@@ -70,6 +74,7 @@ impl Environment {
             no_color: text("NO_COLOR").is_some(),
             ci: text("CI").is_some_and(|v| v != "false"),
             ssh_auth_sock: path("SSH_AUTH_SOCK"),
+            complete: text(COMPLETE),
             term: text("TERM"),
             locale: ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|name| text(name)),
             auth_file: path("REGISTRY_AUTH_FILE"),

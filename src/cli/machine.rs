@@ -211,8 +211,8 @@ fn engine_name(text: &str) -> Result<EngineName> {
     })
 }
 
-/// Credentials where skopeo, podman and docker look for them, in that order.
-fn registry_options(env: &Environment, retries: u32) -> Result<registry::Options> {
+/// Files with logins where skopeo, podman and docker look for them, in that order; those that are there.
+pub fn auth_files(env: &Environment) -> Vec<PathBuf> {
     let mut files = Vec::new();
     match &env.auth_file {
         Some(file) => files.push(file.clone()),
@@ -224,8 +224,12 @@ fn registry_options(env: &Environment, retries: u32) -> Result<registry::Options
             files.extend(docker.map(|dir| dir.join("config.json")));
         }
     }
-    let files: Vec<PathBuf> = files.into_iter().filter(|file| file.exists()).collect();
-    let credentials = Arc::new(Credentials::load(&files)?);
+    files.retain(|file| file.exists());
+    files
+}
+
+fn registry_options(env: &Environment, retries: u32) -> Result<registry::Options> {
+    let credentials = Arc::new(Credentials::load(&auth_files(env))?);
     let retry = registry::Retry { attempts: retries.saturating_add(1), ..registry::Retry::default() };
     Ok(registry::Options { credentials, retry, ..registry::Options::default() })
 }

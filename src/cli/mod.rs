@@ -15,7 +15,9 @@ use crate::report::style::Look;
 
 mod args;
 mod build;
+mod completions;
 mod context;
+mod doctor;
 mod entitlements;
 mod environment;
 mod graph;
@@ -23,14 +25,17 @@ mod images;
 mod init;
 mod list;
 mod machine;
+mod man;
 mod no_cache;
 mod outcome;
 mod plan;
 mod plugin;
 mod record;
+mod reference;
 mod render;
 mod report;
 mod run;
+mod schema;
 mod secret;
 mod shell;
 mod signals;
@@ -50,6 +55,10 @@ pub(crate) struct App {
 }
 
 pub fn main() -> ExitCode {
+    let env = Environment::read();
+    if let Some(shell) = &env.complete {
+        return completions::answer(shell, &env);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -59,7 +68,6 @@ pub fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    let env = Environment::read();
     let facts = Facts {
         terminal: io::stderr().is_terminal(),
         term: env.term.clone(),
@@ -90,6 +98,11 @@ impl App {
             crate::userns::enter()?;
         }
         match command {
+            Command::Doctor(args) => doctor::run(self, &args),
+            Command::Schema(args) => schema::run(self, &args),
+            Command::Completions(args) => completions::run(self, &args),
+            Command::Man(args) => man::run(self, &args),
+            Command::Reference => reference::run(self),
             Command::Init(args) => init::run(self, &args),
             Command::Build(args) => build::run(self, &args),
             Command::Plan(args) => plan::run(self, &args),

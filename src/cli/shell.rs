@@ -223,7 +223,7 @@ impl Steps {
         } else {
             app.say(&format!("this is the state {side} {title}; what is changed in it is thrown away"));
         }
-        Ok(self.beginning(state, layers))
+        Ok(self.beginning(state, layers, side))
     }
 
     fn find(&self, image: &str, wanted: &str) -> Result<&StepState> {
@@ -258,11 +258,13 @@ impl Steps {
     }
 
     /// A process begins as the next RUN does; behind the last of them, as the image's own command does.
-    fn beginning(&self, state: &StepState, layers: &[Digest]) -> Place {
+    fn beginning(&self, state: &StepState, layers: &[Digest], side: &str) -> Place {
         let stage = self.stages.get(state.stage);
         let mut config = stage.map_or_else(|| self.config.clone(), |stage| stage.config.clone());
         config.rootfs.diff_ids = layers.to_vec();
-        let rest = stage.and_then(|stage| stage.steps.get(state.position..)).unwrap_or_default();
+        let rest = stage
+            .and_then(|stage| stage.steps.get(state.position + usize::from(side == "after")..))
+            .unwrap_or_default();
         let next = rest.iter().find_map(|step| match &step.action {
             StepAction::Run(run) => Some(run),
             _ => None,

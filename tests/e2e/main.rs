@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod archives;
+mod around;
 mod bad_dockerfile;
 mod bad_input;
 mod build;

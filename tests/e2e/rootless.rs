@@ -305,3 +305,28 @@ fn a_user_bootstraps_a_base_and_builds_a_service() {
     }
     home.run(&["store", "verify"]).ok();
 }
+
+#[test]
+fn doctor_tells_what_a_range_of_ids_would_add() {
+    if !is_root() {
+        return;
+    }
+    let examined = |ranges: &str| {
+        let json = Home::new(ranges).run(&["doctor", "--format", "json"]).ok().json();
+        let check = |name: &str| json.as_array().unwrap().iter().find(|f| f["check"] == name).unwrap().clone();
+        assert_eq!(check("engine")["state"], "ok", "{json}");
+        (check("user"), check("bootstrap"))
+    };
+    let (user, bootstrap) = examined("");
+    assert_eq!((&user["state"], &bootstrap["state"]), (&"warn".into(), &"warn".into()));
+    assert!(user["hint"].as_str().unwrap().contains("usermod --add-subuids"), "{user}");
+    if ready(&["newuidmap", "mmdebstrap"]) {
+        let (user, bootstrap) = examined(RANGE);
+        assert_eq!((&user["state"], &bootstrap["state"]), (&"ok".into(), &"ok".into()), "{user} {bootstrap}");
+    }
+    // A range in one file alone is a mistake, and the doctor's to name rather than to end with.
+    let home = Home::on_a_machine(RANGE, "", "");
+    let ran = home.run(&["doctor"]).exits(3);
+    assert!(ran.stdout.contains("fail  user"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("usermod --add-subgids"), "{}", ran.stdout);
+}

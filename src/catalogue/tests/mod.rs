@@ -8,6 +8,7 @@ mod fit;
 mod overlay;
 mod random;
 mod release;
+mod schema;
 mod settings;
 
 use super::*;

@@ -43,6 +43,8 @@ mod sandbox;
 pub mod terminal;
 mod transient;
 
+pub use preflight::base_preflight;
+
 use agent::KeyAgent;
 use helper::mounts::standard_points;
 use helper::overlay::{Point, build_scaffold};

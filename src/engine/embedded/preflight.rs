@@ -83,6 +83,22 @@ fn kernel_version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
+/// The same without a store: what a base of this machine needs.
+pub fn base_preflight(source: &BaseSource) -> Result<()> {
+    match source {
+        BaseSource::Bootstrap(wanted) => bootstrap::preflight(wanted),
+        BaseSource::OciLayout { path, .. }
+        | BaseSource::DockerArchive { path, .. }
+        | BaseSource::RootfsTar { path } => {
+            std::fs::metadata(path).map(drop).bad_input(|| format!("cannot read the base `{}`", path.display()))
+        }
+        BaseSource::Directory { path } => std::fs::read_dir(path)
+            .map(drop)
+            .bad_input(|| format!("cannot read the build context `{}`", path.display())),
+        BaseSource::Remote(_) | BaseSource::Registry { .. } => Ok(()),
+    }
+}
+
 impl EmbeddedEngine {
     /// What fetching needs: its tools.
     pub fn fetch_preflight(&self, remote: &Remote) -> Result<()> {
@@ -92,17 +108,8 @@ impl EmbeddedEngine {
     /// What a base needs besides: its tools, its keys, its files.
     pub fn base_preflight(&self, source: &BaseSource) -> Result<()> {
         match source {
-            BaseSource::Bootstrap(wanted) => bootstrap::preflight(wanted),
-            BaseSource::OciLayout { path, .. }
-            | BaseSource::DockerArchive { path, .. }
-            | BaseSource::RootfsTar { path } => {
-                std::fs::metadata(path).map(drop).bad_input(|| format!("cannot read the base `{}`", path.display()))
-            }
-            BaseSource::Directory { path } => std::fs::read_dir(path)
-                .map(drop)
-                .bad_input(|| format!("cannot read the build context `{}`", path.display())),
             BaseSource::Remote(remote) => self.fetcher.preflight(remote),
-            BaseSource::Registry { .. } => Ok(()),
+            source => base_preflight(source),
         }
     }
 }

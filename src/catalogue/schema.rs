@@ -1,0 +1,260 @@
+//! JSON Schemas (draft 7, which editors know) of the files of a catalogue: their keys, types and words, with what an
+//! editor shows about them. Forms of names and what one file says of another are the reader's business; a test holds
+//! the keys of both against each other.
+
+use serde_json::{Value, json};
+
+use super::base::{DISTRIBUTIONS, VARIANTS};
+use super::types::EngineName;
+use crate::dockerfile::step::Entitlement;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum File {
+    Kollage,
+    Image,
+    Plugin,
+    Release,
+}
+
+impl File {
+    pub const ALL: [File; 4] = [File::Kollage, File::Image, File::Plugin, File::Release];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            File::Kollage => "kollage",
+            File::Image => "image",
+            File::Plugin => "plugin",
+            File::Release => "release",
+        }
+    }
+}
+
+pub fn schema(file: File) -> Value {
+    let (title, about, properties, required) = match file {
+        File::Kollage => ("kollage.toml", "Settings of a catalogue", kollage(), json!([])),
+        File::Image => ("image.toml", "One image of a catalogue", image(), json!(["image"])),
+        File::Plugin => ("plugin.toml", "An optional layer on images that accept it", plugin(), json!(["plugin"])),
+        File::Release => ("releases/NAME.toml", "The versions of one release", release(), json!(["release"])),
+    };
+    json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": title,
+        "description": about,
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    })
+}
+
+fn table(about: &str, properties: Value) -> Value {
+    json!({"description": about, "type": "object", "properties": properties, "additionalProperties": false})
+}
+
+/// A table whose keys are names.
+fn named(about: &str, each: Value) -> Value {
+    json!({"description": about, "type": "object", "additionalProperties": each})
+}
+
+fn text(about: &str) -> Value {
+    json!({"description": about, "type": "string"})
+}
+
+fn word(about: &str, words: &[&str]) -> Value {
+    json!({"description": about, "enum": words})
+}
+
+fn list(about: &str) -> Value {
+    json!({"description": about, "type": "array", "items": {"type": "string"}, "uniqueItems": true})
+}
+
+fn some_of(about: &str, words: &[&str]) -> Value {
+    json!({"description": about, "type": "array", "items": {"enum": words}, "uniqueItems": true})
+}
+
+fn number(about: &str, low: i64, high: i64) -> Value {
+    json!({"description": about, "type": "integer", "minimum": low, "maximum": high})
+}
+
+fn epoch() -> Value {
+    number("The time of everything that is built, in seconds since 1970", 0, 253_402_300_799)
+}
+
+/// What a recipe reads and nobody else.
+fn free() -> Value {
+    json!({"description": "Anything, for recipes: `vars` in them", "type": "object"})
+}
+
+fn kollage() -> Value {
+    let engines = EngineName::ALL.map(EngineName::as_str);
+    let entitlements = Entitlement::ALL.map(Entitlement::as_str);
+    json!({
+        "build": table("How images are built and called", json!({
+            "base": text("Distribution that images are built on: debian, ubuntu, rocky, …"),
+            "base_tag": text("Its version: bookworm, 24.04, …"),
+            "base_package_type": word("Which package lists count", &["deb", "rpm"]),
+            "release": text("Release of what is in the images; releases/NAME.toml where there are releases"),
+            "namespace": text("First part of image names"),
+            "registry": text("Registry in front of image names, with a path where there is one"),
+            "tag": text("Tag of images; {release}, {base} and {base_tag} are filled in"),
+            "source_date_epoch": epoch(),
+            "ca_bundle": text("Certificates that are lent to steps: auto, off, or the path of a PEM file"),
+            "compression": word("Of layers that are exported", &["gzip", "zstd"]),
+            "network": word("Network of RUN steps", &["default", "none", "host"]),
+            "build_args": named("Values of ARGs", json!({"type": "string"})),
+            "jobs": number("Images that are built at once", 1, 1024),
+            "retries": number("How often steps and downloads are tried again after network failures", 0, 100),
+            "step_timeout": text("A step that takes longer is ended: 30m, 1h30m; 0 is no limit"),
+        })),
+        "engine": table("What carries builds out", json!({
+            "default": word("Engine, unless the command line names another", &engines),
+            "disk_limit": text("What the layers of a build and its running steps may take: 20g"),
+        })),
+        "policy": table("The operator's rules, in /etc/kollage/kollage.toml only", json!({
+            "engines": some_of("Engines that may be used", &engines),
+            "registries": list("Registries that images may come from"),
+            "entitlements": some_of("What `--allow` may give to steps", &entitlements),
+        })),
+        "profiles": named(
+            "Sets of images: names, globs, `re:` and an expression, `@` and another profile",
+            json!({"type": "array", "items": {"type": "string"}, "minItems": 1}),
+        ),
+        "images": named("Choices by image", table("Choices for this image", json!({
+            "plugins": list("Plugins that are put on it"),
+        }))),
+        "vars": free(),
+    })
+}
+
+/// What images and plugins have in common, besides what is given.
+fn definition(mut own: Value) -> Value {
+    let common = json!({
+        "packages": table("Packages of the distribution", json!({
+            "deb": list("On Debian and Ubuntu; name or name=version"),
+            "rpm": list("On distributions with RPM packages"),
+            "deb_build": list("Needed to build, and not in the image"),
+            "rpm_build": list("Needed to build, and not in the image"),
+        })),
+        "sources": named("What is installed besides packages, by a name", json!({
+            "type": "object",
+            "properties": {
+                "pypi": text("A requirement: keystone, keystone[ldap], keystone==30.0.0"),
+                "git": text("Address of a git repository"),
+                "ref": text("Branch, tag or commit in it"),
+                "url": text("Address of a file"),
+                "sha256": text("Its digest"),
+                "local": text("Path in the definition's folder"),
+            },
+            "additionalProperties": false,
+            "oneOf": [
+                {"required": ["pypi"]}, {"required": ["git"]}, {"required": ["url"]}, {"required": ["local"]},
+            ],
+        })),
+        "check": {
+            "description": "Run in the finished image; a failure fails the image",
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "run": {"description": "Program and arguments", "type": "array", "items": {"type": "string"},
+                            "minItems": 1},
+                    "user": text("User to run as, instead of the image's"),
+                },
+                "required": ["run"],
+                "additionalProperties": false,
+            },
+        },
+        "env": named("Environment variables of the image", json!({"type": "string"})),
+        "labels": named("Labels of the image", json!({"type": "string"})),
+        "vars": free(),
+    });
+    if let (Some(own), Value::Object(common)) = (own.as_object_mut(), common) {
+        own.extend(common);
+    }
+    own
+}
+
+fn image() -> Value {
+    let base = json!({
+        "description": "An image from elsewhere that it is built on",
+        "anyOf": [
+            {"type": "string"},
+            {
+                "type": "object",
+                "properties": {
+                    "bootstrap": word("Made from packages of this distribution", &DISTRIBUTIONS),
+                    "suite": text("bookworm, noble, …"),
+                    "mirror": text("Where packages come from"),
+                    "components": list("Parts of the archive: main, universe, …"),
+                    "keyring": text("Keys of the archive, where the machine has not got them"),
+                    "variant": word("How much is installed; mmdebstrap's words", &VARIANTS),
+                    "packages": list("Packages besides"),
+                    "oci": text("Directory with an OCI image layout"),
+                    "docker-archive": text("File as `docker save` writes it"),
+                    "ref": text("Name of the image in it, where there are several"),
+                    "rootfs": text("Tar of a root file system"),
+                },
+                "additionalProperties": false,
+                "oneOf": [
+                    {"required": ["bootstrap", "suite"]}, {"required": ["oci"]}, {"required": ["docker-archive"]},
+                    {"required": ["rootfs"]},
+                ],
+            },
+        ],
+    });
+    definition(json!({
+        "image": table("What it is", json!({
+            "kind": word("base: others are built on it; service: it is run", &["base", "service"]),
+            "parent": text("Image of this catalogue that it is built on"),
+            "from": base,
+            "recipe": text("images/_recipes/NAME.j2, instead of a Dockerfile.j2 of its own"),
+            "start": text("Name of its start definition"),
+            "summary": text("What it is, in a few words"),
+            "ports": list("Ports that it listens on: 80, 53/udp"),
+            "volumes": list("Paths that are volumes"),
+        })),
+        "user": table("User that the service runs as", json!({
+            "name": text("Name"),
+            "uid": number("Number", 0, i64::from(u32::MAX - 1)),
+            "group": text("Name of its group, where that is another"),
+            "gid": number("Number of its group", 0, i64::from(u32::MAX - 1)),
+            "groups": list("Other groups that it is in"),
+            "home": text("Home directory"),
+            "shell": text("Login shell"),
+        })),
+        "plugins": table("Which plugins can be put on it", json!({
+            "accept": list("Names or globs of plugins that may be chosen"),
+            "default": list("Plugins that are chosen unless somebody says otherwise"),
+        })),
+    }))
+}
+
+fn plugin() -> Value {
+    definition(json!({
+        "plugin": table("What it is and fits", json!({
+            "summary": text("What it adds, in a few words"),
+            "images": list("Names or globs of images that it can be put on"),
+            "requires": list("Plugins that have to be below it"),
+            "conflicts": list("Plugins that cannot be beside it"),
+            "order": number("Place among the plugins of an image; 50 unless said", -1_000_000, 1_000_000),
+            "recipe": text("images/_recipes/NAME.j2, instead of a Dockerfile.j2 of its own"),
+        })),
+    }))
+}
+
+fn release() -> Value {
+    json!({
+        "release": table("What it is", json!({
+            "name": text("The name of the file"),
+            "source_date_epoch": epoch(),
+            "constraints": text("File beside this one with lines `name==version`"),
+        })),
+        "sources": named("Versions of PyPI sources that definitions leave open", json!({"type": "string"})),
+        "packages": table("Versions of distribution packages", json!({
+            "deb": named("Versions by Debian package", json!({"type": "string"})),
+        })),
+        "bases": named("By distribution", table("What this release is built on", json!({
+            "suite": text("Suite of the base"),
+        }))),
+    })
+}
