@@ -80,8 +80,7 @@ impl Options {
                 }
             } else if argument.len() > 1 && argument.starts_with('-') {
                 // Letters without a value may be written together; the value of the last one too.
-                let mut letters = argument.char_indices().skip(1);
-                while let Some((at, letter)) = letters.next() {
+                for (at, letter) in argument.char_indices().skip(1) {
                     if options.flag(letter.encode_utf8(&mut [0; 4])) {
                         continue;
                     }

@@ -68,6 +68,8 @@ impl Root {
         for name in ["sleep", "grep", "id", "cat", "ls", "kill", "env", "touch"] {
             symlink("busybox", root.path("bin").join(name)).unwrap();
         }
+        // For background jobs of the shell.
+        root.write("dev/null", "");
         root.write("service", script);
         Some(root)
     }
