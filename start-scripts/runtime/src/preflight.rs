@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 
 pub fn look(plan: &Plan) -> Result<()> {
-    let mut looking = Looking { problems: Problems::default(), who: Who::now() };
+    let mut looking = Looking { plan, problems: Problems::default(), who: Who::now() };
     looking.node(Path::new("/"), &plan.root, Above { new: false, exact: false });
     looking.problems.end()
 }
@@ -53,12 +53,13 @@ struct Above {
     exact: bool,
 }
 
-struct Looking {
+struct Looking<'a> {
+    plan: &'a Plan,
     problems: Problems,
     who: Who,
 }
 
-impl Looking {
+impl Looking<'_> {
     fn node(&mut self, path: &Path, node: &Node, above: Above) {
         let there = if above.new { None } else { self.there(path, node) };
         if let Err(failure) = self.itself(path, node, above, there.as_ref()) {
@@ -108,7 +109,7 @@ impl Looking {
                 return self.owner(path, node, Some(there));
             }
             // Others may know what is behind it by this name as well.
-            (_, Some(_)) if link && !above.exact && path.is_dir() => {
+            (_, Some(_)) if link && !above.exact && path.is_dir() && !self.plan.is_recorded(path) => {
                 return Err(wrong(
                     path,
                     "is a symbolic link to a directory, which is not replaced; write a slash after \

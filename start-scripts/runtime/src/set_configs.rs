@@ -22,7 +22,7 @@ pub fn configure(config: &Config, places: &Places, users: &Users, strategy: Stra
         log::info("configured before, and KOLLA_CONFIG_STRATEGY is COPY_ONCE: nothing is copied");
         return Ok(false);
     }
-    let mut plan = Plan::of(config, users)?;
+    let mut plan = plan(config, places, users)?;
     let mut problems = Problems::default();
     problems.keep(preflight::look(&plan));
     problems.keep(permissions::look(config, users));
@@ -31,7 +31,7 @@ pub fn configure(config: &Config, places: &Places, users: &Users, strategy: Stra
     let mut store = Store::open(&places.defaults)?;
     if apply::restore_gone(&plan, &mut store)? {
         // What is in the way may be another now, links included.
-        plan = Plan::of(config, users)?;
+        plan = Plan::of(config, users, &store.state)?;
         preflight::look(&plan)?;
     }
     apply::keep_originals(&plan, &mut store)?;
@@ -60,12 +60,18 @@ pub fn command(places: &Places) -> Result<String> {
     fs::read_to_string(path).map_err(|error| Failure::system(format_args!("read the command {}", shown(path)), error))
 }
 
+/// What a start would do with this configuration.
+pub fn plan(config: &Config, places: &Places, users: &Users) -> Result<Plan> {
+    let recorded = Store::look(&places.defaults)?.map(|store| store.state).unwrap_or_default();
+    Plan::of(config, users, &recorded)
+}
+
 /// `--check`: whether a start would change anything now.
 pub fn check(config: &Config, places: &Places, users: &Users) -> Result<()> {
-    let plan = Plan::of(config, users)?;
     let Some(store) = Store::look(&places.defaults)? else {
         return Err(Failure::wrong(format!("no start is recorded in {}", shown(&places.defaults))));
     };
+    let plan = Plan::of(config, users, &store.state)?;
     let mut problems = Problems::default();
     match fs::read(&places.run_command) {
         Ok(there) if there == config.command.as_bytes() => {}

@@ -6,7 +6,6 @@ use crate::environment::Environment;
 use crate::error::{Failure, Result, shown};
 use crate::init::{Init, Launch};
 use crate::places::Places;
-use crate::plan::Plan;
 use crate::privileges::Privileges;
 use crate::set_configs::{self, Strategy};
 use crate::users::Users;
@@ -63,7 +62,7 @@ impl Start<'_> {
         let extension = self.extension();
         if extension.is_none() && !(strategy == Strategy::CopyOnce && self.places.configured.exists()) {
             // Before anything is changed; a script could still bring the program.
-            let plan = Plan::of(&config, &self.users)?;
+            let plan = set_configs::plan(&config, &self.places, &self.users)?;
             let words = command::words(&config.command);
             if let Some(program) = words.first() {
                 locate(program, &environment.path, Some(&plan))?;

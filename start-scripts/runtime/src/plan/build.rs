@@ -1,19 +1,21 @@
 //! From a configuration to its plan. What is wrong with an entry (a source that isn't there, an unknown user) is found
 //! here for all entries, before anything is touched.
 
-use super::rules::{Rule, real};
+use super::rules::Rule;
 use super::source::{Reader, searchable};
 use super::{Content, Node, Own, Plan, Want};
 use crate::config::{Config, Copy, Made, Properties};
 use crate::error::{Failure, Problems, Result, shown};
 use crate::glob;
+use crate::state::State;
 use crate::users::Users;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 impl Plan {
-    pub fn of(config: &Config, users: &Users) -> Result<Plan> {
+    pub fn of(config: &Config, users: &Users, state: &State) -> Result<Plan> {
         let mut plan = Plan::empty();
+        plan.recorded = state.units.keys().cloned().collect();
         let mut problems = Problems::default();
         for made in &config.directories {
             problems.keep(plan.make_directory(made, users).map_err(|failure| failure.of(&made.name)));
@@ -46,7 +48,7 @@ impl Plan {
 
     fn make_directory(&mut self, made: &Made, users: &Users) -> Result<()> {
         let own = own(made, users, searchable(made.perm))?;
-        let path = real(&made.path);
+        let path = self.real(&made.path);
         let names = self.directory(&parent(&path), &made.name, false).map_err(in_the_way)?;
         let want = Want::Directory { own: Some(own.clone()), exact: false, names: BTreeMap::new() };
         let Some(name) = path.file_name() else { return Ok(()) };
@@ -61,7 +63,7 @@ impl Plan {
 
     fn touch(&mut self, made: &Made, users: &Users) -> Result<()> {
         let own = own(made, users, made.perm)?;
-        let path = through_links(&made.path)?;
+        let path = self.through_links(&made.path);
         let above = parent(&path);
         if !above.is_dir() && !self.at(&above).is_some_and(Node::is_directory) {
             let why = format!("the directory {} of {} does not exist", shown(&above), shown(&made.path));
@@ -90,7 +92,7 @@ impl Plan {
         }
         for source in sources {
             let node = reader.read(&source).map_err(|failure| failure.of(&copy.dest))?;
-            let dest = through_links(&destination(&copy.dest, &source))?;
+            let dest = self.through_links(&destination(&copy.dest, &source));
             if copy.merge {
                 self.merge(dest, node)?;
             } else {
@@ -105,7 +107,7 @@ impl Plan {
         let Want::Directory { own, names, .. } = node.want else { return self.put(&path, node) };
         let replaced = self.is_replaced(&path);
         // A link to a directory is merged into, where it leads to.
-        let path = if !replaced && path.is_dir() { real(&path) } else { path };
+        let path = if !replaced && path.is_dir() { self.real(&path) } else { path };
         if path.parent().is_some() {
             let there = self.directory(&parent(&path), &node.entry, true).map_err(in_the_way)?;
             let name = path.file_name().unwrap_or_default();
@@ -166,14 +168,6 @@ fn destination(dest: &str, source: &Path) -> PathBuf {
     match source.file_name() {
         Some(name) if dest.ends_with('/') && !contents => Path::new(dest).join(name),
         _ => PathBuf::from(dest),
-    }
-}
-
-/// Links on the way to the last name are followed, so that one place has one path in a plan.
-fn through_links(path: &Path) -> Result<PathBuf> {
-    match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => Ok(real(parent).join(name)),
-        _ => Ok(path.into()),
     }
 }
 

@@ -10,13 +10,15 @@ mod source;
 
 pub use source::searchable;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 #[derive(Debug)]
 pub struct Plan {
     pub root: Node,
+    /// What earlier starts put in its place. A link there now is somebody's who wants to lead this start elsewhere.
+    recorded: BTreeSet<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -113,12 +115,38 @@ impl Node {
 
 impl Plan {
     pub fn empty() -> Plan {
-        Plan { root: Node::parent("", false) }
+        Plan { root: Node::parent("", false), recorded: BTreeSet::new() }
     }
 
     /// What is planned for a path.
     pub fn at(&self, path: &Path) -> Option<&Node> {
         path.components().skip(1).try_fold(&self.root, |node, name| node.names()?.get(name.as_os_str()))
+    }
+
+    pub fn is_recorded(&self, path: &Path) -> bool {
+        self.recorded.contains(path)
+    }
+
+    /// A path with the links on it followed, as far as it exists, so that one place has one path in a plan.
+    fn real(&self, path: &Path) -> PathBuf {
+        let mut real = PathBuf::from("/");
+        for name in path.components().skip(1) {
+            real.push(name);
+            if !self.is_recorded(&real)
+                && let Ok(there) = std::fs::canonicalize(&real)
+            {
+                real = there;
+            }
+        }
+        real
+    }
+
+    /// As `real`, but for the last name, which itself is meant.
+    fn through_links(&self, path: &Path) -> PathBuf {
+        match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) => self.real(parent).join(name),
+            _ => path.into(),
+        }
     }
 
     /// Whether a path lies in a directory that is replaced, so that what is on disk there now doesn't count.

@@ -15,7 +15,7 @@ pub(super) struct Rule<'a> {
 
 impl Plan {
     pub(super) fn rule(&mut self, rule: &Rule<'_>) {
-        let place = Place::of(&rule.rule.path);
+        let place = Place::of(&rule.rule.path, self);
         apply(rule, &place, Path::new("/"), &mut self.root);
     }
 }
@@ -31,14 +31,14 @@ enum Place {
 }
 
 impl Place {
-    fn of(text: &str) -> Place {
+    fn of(text: &str, plan: &Plan) -> Place {
         if !glob::has_magic(text) {
             let written = PathBuf::from(text);
-            return Place::Path { real: real(&written), written };
+            return Place::Path { real: plan.real(&written), written };
         }
         let plain = text.split('/').take_while(|part| !glob::has_magic(part)).collect::<Vec<_>>().join("/");
         let rest = text[plain.len()..].trim_start_matches('/');
-        Place::Pattern(real(Path::new(if plain.is_empty() { "/" } else { &plain })).join(rest))
+        Place::Pattern(plan.real(Path::new(if plain.is_empty() { "/" } else { &plain })).join(rest))
     }
 
     /// How the rule calls a path that it is about: itself named, or below one that is.
@@ -79,14 +79,5 @@ fn apply(rule: &Rule<'_>, place: &Place, path: &Path, node: &mut Node) {
         for (name, node) in names {
             apply(rule, place, &path.join(name), node);
         }
-    }
-}
-
-/// A path with all links followed, as far as it exists.
-pub(super) fn real(path: &Path) -> PathBuf {
-    match (std::fs::canonicalize(path), path.parent(), path.file_name()) {
-        (Ok(real), ..) => real,
-        (Err(_), Some(parent), Some(name)) => real(parent).join(name),
-        (Err(_), ..) => path.into(),
     }
 }

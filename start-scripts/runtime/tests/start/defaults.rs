@@ -143,6 +143,25 @@ fn a_start_that_was_cut_short_is_put_right_by_the_next() {
 }
 
 #[test]
+fn a_link_in_place_of_a_managed_directory_leads_nowhere() {
+    let Some(lab) = Lab::new() else { return };
+    lab.write("config/d/x", "ours");
+    lab.config(
+        r#""config_files": [
+            {"source": "@config/d", "dest": "@etc/d", "owner": "1", "perm": "0644"},
+            {"source": "@config/d/x", "dest": "@etc/d/y", "owner": "1", "perm": "0644"}]"#,
+    );
+    lab.configured();
+    fs::create_dir(lab.path("trap")).unwrap();
+    fs::remove_dir_all(lab.path("etc/d")).unwrap();
+    lab.link("etc/d", lab.path("trap"));
+    lab.check().is(1);
+    lab.configured();
+    lab.has("etc/d/y", "ours");
+    assert_eq!(fs::read_dir(lab.path("trap")).unwrap().count(), 0);
+}
+
+#[test]
 fn a_record_that_was_tampered_with_stops_the_start() {
     let Some(lab) = Lab::new() else { return };
     lab.config("\"files\": []");
