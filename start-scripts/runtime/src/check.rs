@@ -4,7 +4,7 @@
 use crate::error::{Failure, reason, shown};
 use crate::files;
 use crate::plan::{Node, Own, Plan, Want};
-use crate::state::{State, Unit, UnitKind};
+use crate::state::{Original, State, Unit, UnitKind};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -75,6 +75,11 @@ fn below_whole(state: &State, path: &Path) -> bool {
 pub fn is_current(plan: &Plan, path: &Path, unit: &Unit) -> bool {
     let above_whole =
         || path.ancestors().skip(1).any(|above| above.parent().is_some() && plan.at(above).is_some_and(Node::is_whole));
-    plan.at(path).is_some_and(|node| node.restored && node.is_whole() == (unit.kind == UnitKind::Whole))
-        && !above_whole()
+    // A directory that entries only pass through now has its own owner back.
+    let owned = |node: &Node| node.own().is_some() || !matches!(unit.original, Original::Directory { .. });
+    let same = |node: &Node| match unit.kind {
+        UnitKind::Whole => node.is_whole(),
+        UnitKind::Directory => !node.is_whole() && owned(node),
+    };
+    plan.at(path).is_some_and(|node| node.restored && same(node)) && !above_whole()
 }

@@ -57,6 +57,8 @@ pub struct Store {
     record: PathBuf,
     /// Held as long as the store is open for changes.
     _lock: Option<File>,
+    /// The record as it is on disk.
+    saved: String,
     pub state: State,
 }
 
@@ -89,16 +91,18 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(Failure::system(format_args!("read {}", shown(&store.record)), error)),
         };
-        let state = std::str::from_utf8(&bytes).ok().and_then(|text| json::read(text).ok()).and_then(decode);
+        let text = String::from_utf8(bytes).unwrap_or_default();
+        let state = json::read(&text).ok().and_then(decode);
         store.state = state.ok_or_else(|| {
             Failure::refused(format!("{} is no record of a start; it was changed or cut off", shown(&store.record)))
         })?;
+        store.saved = text;
         Ok(Some(store))
     }
 
     fn empty(directory: &Path) -> Store {
         let record = directory.join("record.json");
-        Store { directory: directory.into(), record, _lock: None, state: State::default() }
+        Store { directory: directory.into(), record, _lock: None, saved: String::new(), state: State::default() }
     }
 
     /// Removes copies that no record names: a start was cut short before it recorded them, or after it put them back.
@@ -128,8 +132,14 @@ impl Store {
         self.directory.join(name)
     }
 
-    pub fn save(&self) -> Result<()> {
-        files::write(&self.record, encode(&self.state).as_bytes(), 0o644)
+    /// Writes the record, if it isn't on disk already.
+    pub fn save(&mut self) -> Result<()> {
+        let text = encode(&self.state);
+        if text != self.saved {
+            files::write(&self.record, text.as_bytes(), 0o644)?;
+            self.saved = text;
+        }
+        Ok(())
     }
 }
 

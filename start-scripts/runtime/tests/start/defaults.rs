@@ -102,6 +102,25 @@ fn a_merged_directory_is_undone_name_by_name() {
 }
 
 #[test]
+fn a_directory_has_its_owner_back_though_another_entry_is_in_it() {
+    let Some(lab) = Lab::new() else { return };
+    lab.write("etc/d/of-image", "");
+    lab.write("config/d/x", "");
+    let file = r#"{"source": "@config/d/x", "dest": "@etc/d/y", "owner": "1", "perm": "0644"}"#;
+    lab.config(&format!(
+        r#""config_files": [{{"source": "@config/d", "dest": "@etc/d", "owner": "5", "perm": "0700", "merge": true}}, {file}]"#
+    ));
+    lab.configured();
+    assert_eq!(lab.own("etc/d"), (5, 5, 0o700));
+    lab.config(&format!("\"config_files\": [{file}]"));
+    lab.check().is(1);
+    lab.configured();
+    assert_eq!(lab.own("etc/d"), (0, 0, 0o755));
+    lab.has("etc/d/y", "");
+    lab.has_not("etc/d/x");
+}
+
+#[test]
 fn replaced_becomes_merged_and_back() {
     let Some(lab) = Lab::new() else { return };
     lab.write("etc/d/of-image", "default");
