@@ -115,3 +115,17 @@ fn what_cannot_be_a_configuration_is_said_in_one_line() {
         assert!(found.len() == 1 && found[0].contains("not valid JSON"), "{found:?}");
     }
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn no_text_breaks_the_reader(text in "([a-c:{}\\[\\],'\"|>&*!%#?<~ \n\t\r\u{85}\u{feff}\\\\-]|---|command: x\n|\\.\\.\\.|\\PC){0,24}") {
+        for name in ["/c/config.json", "/c/config.yaml"] {
+            if let Err(failure) = Config::read(&text, Path::new(name)) {
+                proptest::prop_assert!(failure.problems.iter().all(|line| line.starts_with(name)), "{:?}", failure);
+                proptest::prop_assert!(failure.problems.iter().all(|line| !line.contains('\n')), "{:?}", failure);
+            }
+        }
+    }
+}
