@@ -10,11 +10,14 @@ mod around;
 mod bad_dockerfile;
 mod bad_input;
 mod build;
+mod cases;
 mod demo;
 mod fetch;
 mod images;
 mod interrupt;
 mod options;
+mod overlay;
+mod plugins;
 mod registry;
 mod reuse;
 #[path = "../common/room.rs"]
