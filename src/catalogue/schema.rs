@@ -14,10 +14,11 @@ pub enum File {
     Image,
     Plugin,
     Release,
+    Overlay,
 }
 
 impl File {
-    pub const ALL: [File; 4] = [File::Kollage, File::Image, File::Plugin, File::Release];
+    pub const ALL: [File; 5] = [File::Kollage, File::Image, File::Plugin, File::Release, File::Overlay];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -25,6 +26,7 @@ impl File {
             File::Image => "image",
             File::Plugin => "plugin",
             File::Release => "release",
+            File::Overlay => "overlay",
         }
     }
 }
@@ -35,6 +37,7 @@ pub fn schema(file: File) -> Value {
         File::Image => ("image.toml", "One image of a catalogue", image(), json!(["image"])),
         File::Plugin => ("plugin.toml", "An optional layer on images that accept it", plugin(), json!(["plugin"])),
         File::Release => ("releases/NAME.toml", "The versions of one release", release(), json!(["release"])),
+        File::Overlay => ("overlay.toml", "Changes to a catalogue from outside of it", overlay(), json!([])),
     };
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -44,6 +47,10 @@ pub fn schema(file: File) -> Value {
         "properties": properties,
         "required": required,
         "additionalProperties": false,
+        "definitions": match file {
+            File::Overlay => json!({"edit": edit()}),
+            _ => json!({}),
+        },
     })
 }
 
@@ -115,6 +122,7 @@ fn kollage() -> Value {
             "registries": list("Registries that images may come from"),
             "entitlements": some_of("What `--allow` may give to steps", &entitlements),
         })),
+        "overlays": list("Directories with an overlay.toml, in the order in which they change this catalogue"),
         "profiles": named(
             "Sets of images: names, globs, `re:` and an expression, `@` and another profile",
             json!({"type": "array", "items": {"type": "string"}, "minItems": 1}),
@@ -183,7 +191,7 @@ fn image() -> Value {
                 "type": "object",
                 "properties": {
                     "bootstrap": word("Made from packages of this distribution", &DISTRIBUTIONS),
-                    "suite": text("bookworm, noble, …"),
+                    "suite": text("bookworm, noble, …; that of the release where there is one"),
                     "mirror": text("Where packages come from"),
                     "components": list("Parts of the archive: main, universe, …"),
                     "keyring": text("Keys of the archive, where the machine has not got them"),
@@ -196,7 +204,7 @@ fn image() -> Value {
                 },
                 "additionalProperties": false,
                 "oneOf": [
-                    {"required": ["bootstrap", "suite"]}, {"required": ["oci"]}, {"required": ["docker-archive"]},
+                    {"required": ["bootstrap"]}, {"required": ["oci"]}, {"required": ["docker-archive"]},
                     {"required": ["rootfs"]},
                 ],
             },
@@ -256,5 +264,64 @@ fn release() -> Value {
         "bases": named("By distribution", table("What this release is built on", json!({
             "suite": text("Suite of the base"),
         }))),
+    })
+}
+
+fn overlay() -> Value {
+    let one_of_both = json!([{"required": ["images"]}, {"required": ["plugins"]}]);
+    let edit = json!({"$ref": "#/definitions/edit"});
+    json!({
+        "change": {
+            "description": "Changes definitions: `packages.deb.append = [\"tcpdump\"]`",
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "images": list("Names or globs of images that are changed"),
+                    "plugins": {"anyOf": [list("Names or globs of plugins that are changed"), edit]},
+                    "blocks": named("Blocks of the recipe that are replaced", json!({"type": "string"})),
+                },
+                "additionalProperties": edit,
+                "anyOf": one_of_both,
+            },
+        },
+        "patch": {
+            "description": "Patches the source of images or plugins after it was installed",
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "images": list("Names or globs of images"),
+                    "plugins": list("Names or globs of plugins"),
+                    "source": text("Name of the source"),
+                    "files": list("Patches in the overlay; the last part may be a glob"),
+                },
+                "required": ["source", "files"],
+                "additionalProperties": false,
+                "oneOf": one_of_both,
+            },
+        },
+    })
+}
+
+/// A key, or a table of keys, that ends in words that say how its value changes.
+fn edit() -> Value {
+    let anything = json!({});
+    json!({
+        "type": "object",
+        "minProperties": 1,
+        "anyOf": [
+            {
+                "properties": {
+                    "append": {"description": "Put behind a list", "type": "array"},
+                    "remove": {"description": "Taken out of a list; true for all of it",
+                               "anyOf": [{"type": "array"}, {"const": true}]},
+                    "override": anything,
+                    "add": anything,
+                },
+                "additionalProperties": false,
+            },
+            {"additionalProperties": {"$ref": "#/definitions/edit"}},
+        ],
     })
 }

@@ -521,6 +521,7 @@ pub enum SchemaFile {
     Image,
     Plugin,
     Release,
+    Overlay,
 }
 
 impl SchemaFile {
@@ -530,6 +531,7 @@ impl SchemaFile {
             SchemaFile::Image => schema::File::Image,
             SchemaFile::Plugin => schema::File::Plugin,
             SchemaFile::Release => schema::File::Release,
+            SchemaFile::Overlay => schema::File::Overlay,
         }
     }
 }

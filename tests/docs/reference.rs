@@ -38,7 +38,7 @@ fn the_reference_of_variables_is_what_is_read() {
 #[test]
 fn the_reference_of_files_has_every_key() {
     let page = read("docs/reference/files.md");
-    for file in ["kollage", "image", "plugin", "release"] {
+    for file in ["kollage", "image", "plugin", "release", "overlay"] {
         let output = Command::new(env!("CARGO_BIN_EXE_kollage")).args(["schema", file]).output().unwrap();
         let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let mut keys = Vec::new();

@@ -39,6 +39,10 @@ fn documents(file: File) -> (&'static str, Vec<String>) {
             ("image.toml", heads.flat_map(|head| with(&head)).collect())
         }
         File::Plugin => ("plugin.toml", with("[plugin]\n")),
+        File::Overlay => {
+            let one = |what: &str| format!("[[change]]\n{what}=[\"x\"]\nblocks={{}}\n[[patch]]\n{what}=[\"x\"]\n");
+            ("overlay.toml", vec![one("images"), one("plugins")])
+        }
         File::Release => ("release.toml", vec!["[release]\n[sources]\n[packages]\n[bases.x]\n".into()]),
     }
 }
@@ -100,6 +104,16 @@ fn the_catalogues_that_come_with_kollage_are_valid() {
 }
 
 #[test]
+fn changes_of_an_overlay_are_valid() {
+    let text = "[[change]]\nimages = [\"*-api\"]\npackages.deb.append = [\"tcpdump\"]\nimage.summary.override = \"x\"\n\
+                plugins.accept.remove = true\nvars.a.b.add = 1\nblocks = { files = \"RUN true\" }\n\
+                [[change]]\nplugins = [\"x\"]\nsources.x.pypi.override = \"x\"\n\
+                [[patch]]\nimages = [\"x\"]\nsource = \"x\"\nfiles = [\"patches/*.patch\"]\n";
+    assert_eq!(problems(File::Overlay, text), Vec::<String>::new());
+    assert!(check_text("overlay.toml", text).0.iter().all(|p| p.message.contains("matches no file")));
+}
+
+#[test]
 fn what_is_wrong_is_refused() {
     for (file, text) in [
         (File::Kollage, "[build]\nbse = \"debian\"\n"),
@@ -107,10 +121,13 @@ fn what_is_wrong_is_refused() {
         (File::Kollage, "[engine]\ndefault = \"dokcer\"\n"),
         (File::Kollage, "[profiles]\nmain = []\n"),
         (File::Image, "[packages]\ndeb = []\n"),
-        (File::Image, "[image]\nfrom = { bootstrap = \"debian\" }\n"),
+        (File::Image, "[image]\nfrom = { oci = \"a\", rootfs = \"b\" }\n"),
         (File::Image, "[image]\nparent = \"base\"\n[sources.x]\npypi = \"a\"\ngit = \"https://h/r\"\n"),
         (File::Plugin, "[plugin]\nimages = \"keystone\"\n"),
         (File::Release, "[release]\nname = 2026.2\n"),
+        (File::Overlay, "[[change]]\nimages = [\"x\"]\npackages.deb.apend = [\"y\"]\n"),
+        (File::Overlay, "[[change]]\npackages.deb.append = [\"y\"]\n"),
+        (File::Overlay, "[[patch]]\nimages = [\"x\"]\nsource = \"x\"\n"),
     ] {
         assert!(!problems(file, text).is_empty(), "{text}");
     }
