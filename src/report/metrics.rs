@@ -222,6 +222,26 @@ mod tests {
     }
 
     #[test]
+    fn the_dashboard_asks_only_for_what_is_there() {
+        let dashboard: serde_json::Value = serde_json::from_str(include_str!("../../docs/dashboard.json")).unwrap();
+        let text = render(&run(), &Counters::default(), SystemTime::UNIX_EPOCH);
+        let declared = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).map(|line| {
+            let (name, kind) = line.split_once(' ').unwrap();
+            format!("{name}{}", if kind == "counter" { "_total" } else { "" })
+        });
+        let declared: std::collections::BTreeSet<String> = declared.collect();
+        let panels = dashboard["panels"].as_array().unwrap().iter();
+        let targets = panels.flat_map(|panel| panel["targets"].as_array().unwrap());
+        let queries: Vec<&str> = targets.map(|target| target["expr"].as_str().unwrap()).collect();
+        assert!(queries.len() >= 12);
+        for query in queries.into_iter().chain(dashboard["templating"]["list"][1]["query"]["query"].as_str()) {
+            let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let names: Vec<&str> = words.filter(|word| word.starts_with("kollage_")).collect();
+            assert!(!names.is_empty() && names.iter().all(|name| declared.contains(*name)), "{query}");
+        }
+    }
+
+    #[test]
     fn a_run_in_figures() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.json");

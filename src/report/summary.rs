@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -36,7 +37,7 @@ const FAILED: usize = 6;
 /// Where lines may have any length, names are still folded to lines that a person reads.
 const FOLD_TO: usize = 110;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NodeKind {
     Base,
@@ -45,7 +46,7 @@ pub enum NodeKind {
     Bundle,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
     Built,
@@ -371,29 +372,46 @@ fn fold(names: &[String], room: usize) -> String {
     }
 }
 
-#[derive(Serialize)]
+/// How a run ended.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Summary")]
 pub struct Json<'a> {
     v: u32,
+    /// Seconds.
     duration: f64,
     interrupted: bool,
+    /// Everything that is there after the run; `status` tells what was built from what was reused.
     built: Vec<JsonNode<'a>>,
     failed: Vec<JsonNode<'a>>,
+    /// Images of the catalogue that nobody asked for.
     not_matched: Vec<JsonNode<'a>>,
+    /// Left out on purpose, or because a parent failed, or what an interrupt stopped.
     skipped: Vec<JsonNode<'a>>,
+    /// Cannot be built with these settings.
     unbuildable: Vec<JsonNode<'a>>,
 }
 
-#[derive(Serialize)]
+/// A base, image or plugin.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Node")]
 struct JsonNode<'a> {
     name: &'a str,
     kind: NodeKind,
     status: Group,
+    /// `registry/namespace/name:tag`
     reference: Option<&'a str>,
+    /// Of the manifest.
+    #[schemars(with = "Option<String>")]
     digest: Option<&'a Digest>,
+    #[schemars(with = "Option<String>")]
     config_digest: Option<&'a Digest>,
+    /// Bytes of all layers, compressed.
     size: Option<u64>,
+    /// Seconds.
     duration: f64,
+    /// Steps that were tried again.
     retries: usize,
+    /// Why it was built, reused or left out, or how it failed.
     reason: Option<String>,
 }
 
@@ -622,7 +640,7 @@ mod tests {
             let name = &large().nodes[i].name;
             assert_eq!(list.lines().filter(|line| line.contains(name.as_str())).count(), 1, "{name} in\n{full}");
         }
-        assert!(full.contains("nova-128      2m08s  129 MB  parent openstack-base changed"), "{full}");
+        assert!(full.contains("nova-128         2m08s   129 MB  parent openstack-base changed"), "{full}");
     }
 
     proptest::proptest! {

@@ -19,6 +19,7 @@ mod options;
 mod overlay;
 mod plugins;
 mod registry;
+mod report;
 mod reuse;
 #[path = "../common/room.rs"]
 mod room;

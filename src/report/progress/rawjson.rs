@@ -1,33 +1,9 @@
-//! Progress for programs: one JSON object a line. Fields are only ever added within a version; readers ignore events
-//! and fields that they don't know.
-//!
-//! Every object has `v` (1), `event`, and `time`, seconds since the start. All durations are seconds with up to three
-//! decimals. `node` is a node's name.
-//!
-//! | event | fields |
-//! | --- | --- |
-//! | `run_started` | `nodes`: how many there are to deal with |
-//! | `forecast` | `remaining`: how much longer it takes; `unmeasured`: nodes that are not in that, never timed |
-//! | `node_started` | `node`, `reason`, `worker` (from 0) |
-//! | `step_started` | `node`, `step` (from 1), `steps`, `title` |
-//! | `output` | `node`, `step`, `stream` (`stdout`, `stderr`), `line` (as the step wrote it) |
-//! | `step_retried` | `node`, `step`, `attempt` (the one that comes, from 1) of `attempts`, `wait`, `reason` |
-//! | `step_finished` | `node`, `step`, `reused`, `duration` |
-//! | `node_finished` | `node`, `outcome`, `duration`, `reason` or null, `error` or null |
-//! | `background`, `background_finished` | `node`; `title` of what goes on behind the critical path |
-//! | `warning` | `node` or null, `message` |
-//! | `run_finished` | `duration`, `interrupted`, `summary`: see [`crate::report::summary`] |
-//!
-//! An `outcome` is `built`, `reused` (`reason` says why), `failed` (`error`), `skipped` (`reason` is the node that
-//! failed) or `cancelled`.
-//!
-//! An `error` has `kind` (`failed`, `bad_input`, `unusable`, `difference`, `interrupted`), `message`, `causes`
-//! (outermost first), `hint` or null, and `problems`, each with `severity`, `message`, `hint`, and `file`, `line`,
-//! `column` or null.
+//! Progress for programs: one JSON object a line, as docs/events.md says, which is made from the types here.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::diag::{Diagnostic, Severity};
@@ -61,108 +37,187 @@ impl RawJson {
     }
 }
 
-#[derive(Serialize)]
+/// The JSON Schema of a line.
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Object<'static>).to_value()
+}
+
+/// A line of `--progress rawjson`.
+#[derive(Serialize, JsonSchema)]
 struct Object<'a> {
+    /// Version of the stream. Within a version, events and fields are only ever added: a reader passes over those that
+    /// it doesn't know.
     v: u32,
     #[serde(flatten)]
     body: Body<'a>,
+    /// Seconds since the run began.
     time: f64,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Body<'a> {
+    /// The plan is known.
     RunStarted {
+        /// Nodes to deal with: bases, images and plugins.
         nodes: usize,
     },
+    /// How much longer it takes, as far as earlier runs tell. Told again when that has changed; never told where nothing
+    /// is known.
     Forecast {
+        /// Seconds from now on.
         remaining: f64,
+        /// Nodes that were never timed and are not in it: with any of them it takes longer.
         unmeasured: usize,
     },
+    /// Work on a node begins. What is reused only has an end.
     NodeStarted {
         node: &'a str,
+        /// Why it is done, as the plan says.
         reason: &'a str,
+        /// Which of the workers that `--jobs` allows has it, from 0.
         worker: usize,
     },
+    /// A step begins, also one that turns out to be reused.
     StepStarted {
         node: &'a str,
+        /// From 1.
         step: usize,
+        /// How many the node has.
         steps: usize,
+        /// The instruction, or what the comment `# title:` above it says.
         title: &'a str,
     },
-    Output {
-        node: &'a str,
-        step: usize,
-        stream: &'static str,
-        line: &'a str,
-    },
+    /// A line that a step wrote, without its line end. Values of secrets are masked.
+    Output { node: &'a str, step: usize, stream: StreamName, line: &'a str },
+    /// A step failed for want of the network and is tried again.
     StepRetried {
         node: &'a str,
         step: usize,
+        /// The try that comes, from 1.
         attempt: u32,
+        /// How many there may be.
         attempts: u32,
+        /// Seconds until then.
         wait: f64,
         reason: &'a str,
     },
+    /// A step ended well.
     StepFinished {
         node: &'a str,
         step: usize,
+        /// Its result was in the store.
         reused: bool,
+        /// Seconds.
         duration: f64,
     },
+    /// A node has ended, whatever became of it.
     NodeFinished {
         node: &'a str,
-        outcome: &'static str,
+        outcome: OutcomeName,
+        /// Seconds.
         duration: f64,
+        /// Of what is reused, why; of what is skipped, the node that failed.
         reason: Option<&'a str>,
+        /// Of what failed.
         error: Option<ErrorObject<'a>>,
     },
-    Background {
-        node: &'a str,
-        title: &'a str,
-    },
-    BackgroundFinished {
-        node: &'a str,
-    },
+    /// Something goes on behind a node that its children don't wait for: compressing, writing an archive.
+    Background { node: &'a str, title: &'a str },
+    /// Nothing goes on behind the node any more.
+    BackgroundFinished { node: &'a str },
     Warning {
+        /// The one that it is about, if there is one.
         node: Option<&'a str>,
         message: &'a str,
     },
+    /// The last line.
     RunFinished {
+        /// Seconds.
         duration: f64,
         interrupted: bool,
+        /// The same as in the file of `--summary-json-file`.
         summary: summary::Json<'a>,
     },
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum StreamName {
+    Stdout,
+    Stderr,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum OutcomeName {
+    Built,
+    Reused,
+    Failed,
+    /// A node that it needs failed.
+    Skipped,
+    /// The run was interrupted, or `--fail-fast` ended it.
+    Cancelled,
+}
+
+/// What went wrong.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Error")]
 struct ErrorObject<'a> {
-    kind: &'static str,
+    kind: KindName,
     message: &'a str,
+    /// The outermost first.
     causes: &'a [String],
+    /// What to do about it.
     hint: Option<&'a str>,
+    /// In definitions, each with its place.
     problems: Vec<Problem<'a>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum KindName {
+    /// Something failed to build or check: exit code 1.
+    Failed,
+    /// The command line or a definition is wrong: exit code 2.
+    BadInput,
+    /// The machine or a registry is not usable: exit code 3.
+    Unusable,
+    /// `--check` found a difference: exit code 4.
+    Difference,
+    /// Exit code 130.
+    Interrupted,
+}
+
+/// A problem in a file.
+#[derive(Serialize, JsonSchema)]
 struct Problem<'a> {
-    severity: &'static str,
+    severity: SeverityName,
     message: &'a str,
     hint: Option<&'a str>,
     file: Option<String>,
+    /// From 1.
     line: Option<usize>,
+    /// From 1.
     column: Option<usize>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum SeverityName {
+    Error,
+    Warning,
 }
 
 impl<'a> ErrorObject<'a> {
     fn of(error: &'a Error) -> Self {
         ErrorObject {
             kind: match error.kind() {
-                Kind::Failed => "failed",
-                Kind::BadInput => "bad_input",
-                Kind::Unusable => "unusable",
-                Kind::Difference => "difference",
-                Kind::Interrupted => "interrupted",
+                Kind::Failed => KindName::Failed,
+                Kind::BadInput => KindName::BadInput,
+                Kind::Unusable => KindName::Unusable,
+                Kind::Difference => KindName::Difference,
+                Kind::Interrupted => KindName::Interrupted,
             },
             message: error.message(),
             causes: error.causes(),
@@ -178,8 +233,8 @@ impl<'a> Problem<'a> {
         let at = place.map(|place| place.file.line_column(place.span.start));
         Problem {
             severity: match diagnostic.severity {
-                Severity::Error => "error",
-                Severity::Warning => "warning",
+                Severity::Error => SeverityName::Error,
+                Severity::Warning => SeverityName::Warning,
             },
             message: &diagnostic.message,
             hint: diagnostic.hint.as_deref(),
@@ -208,8 +263,8 @@ impl Sink for RawJson {
             }
             Event::Output { node, step, stream, line } => {
                 let stream = match stream {
-                    Stream::Stdout => "stdout",
-                    Stream::Stderr => "stderr",
+                    Stream::Stdout => StreamName::Stdout,
+                    Stream::Stderr => StreamName::Stderr,
                 };
                 Body::Output { node, step: *step, stream, line }
             }
@@ -226,11 +281,11 @@ impl Sink for RawJson {
             }
             Event::NodeFinished { node, outcome, duration } => {
                 let (outcome, reason, error) = match outcome {
-                    Outcome::Built => ("built", None, None),
-                    Outcome::Reused(reason) => ("reused", Some(reason.as_str()), None),
-                    Outcome::Failed(error) => ("failed", None, Some(ErrorObject::of(error))),
-                    Outcome::Skipped(cause) => ("skipped", Some(&**cause), None),
-                    Outcome::Cancelled => ("cancelled", None, None),
+                    Outcome::Built => (OutcomeName::Built, None, None),
+                    Outcome::Reused(reason) => (OutcomeName::Reused, Some(reason.as_str()), None),
+                    Outcome::Failed(error) => (OutcomeName::Failed, None, Some(ErrorObject::of(error))),
+                    Outcome::Skipped(cause) => (OutcomeName::Skipped, Some(&**cause), None),
+                    Outcome::Cancelled => (OutcomeName::Cancelled, None, None),
                 };
                 Body::NodeFinished { node, outcome, duration: seconds(*duration), reason, error }
             }
@@ -256,3 +311,6 @@ impl Progress for RawJson {
         *self.out.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
+
+#[cfg(test)]
+mod tests;
