@@ -12,3 +12,6 @@ SECRET_KEY = secret_key.generate_or_read_from_file(
     os.environ.get("HORIZON_SECRET_KEY_FILE", "/var/lib/horizon/.secret_key_store")
 )
 STATIC_ROOT = "/var/lib/horizon/static"
+# In the process and in the browser, until a deployment names its memcached.
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
