@@ -130,6 +130,10 @@ fn kollage() -> Value {
         "images": named("Choices by image", table("Choices for this image", json!({
             "plugins": list("Plugins that are put on it"),
         }))),
+        "plugins": table("What holds for plugins wherever they are put", json!({
+            "allow": list("Plugins that may be built although they do not fit"),
+        })),
+        "overlays": list("Directories of overlays, meant from where this file is"),
         "vars": free(),
     })
 }
@@ -244,6 +248,8 @@ fn plugin() -> Value {
             "images": list("Names or globs of images that it can be put on"),
             "requires": list("Plugins that have to be below it"),
             "conflicts": list("Plugins that cannot be beside it"),
+            "changes": list("Globs of the image's files that its layer changes: /etc/keystone/**"),
+            "needs": named("Ranges of versions by distribution on PyPI: >=28,<30", json!({"type": "string"})),
             "order": number("Place among the plugins of an image; 50 unless said", -1_000_000, 1_000_000),
             "recipe": text("images/_recipes/NAME.j2, instead of a Dockerfile.j2 of its own"),
         })),

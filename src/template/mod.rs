@@ -30,19 +30,27 @@ pub struct Rendered {
 
 pub fn render_image(catalogue: &Catalogue, image: &ImageDef) -> Result<Rendered, Diagnostics> {
     let template = match &image.recipe {
-        Recipe::Dockerfile(path) => return patched(&image.additions, plain(image, path)?),
+        Recipe::Dockerfile(path) => {
+            return patched(&format!("image `{}`", image.name), &image.additions, plain(image, path)?);
+        }
         _ => image.template().unwrap_or_default(),
     };
     let name = changed_or("images", &image.name, template, &image.additions);
     let parent = match &image.parent {
         Parent::Image(parent) => catalogue.image_ref(parent),
         Parent::External { reference, .. } => reference.clone(),
-        Parent::Dockerfile => return patched(&image.additions, plain(image, &image.dir.join("Dockerfile"))?),
+        Parent::Dockerfile => {
+            return patched(
+                &format!("image `{}`", image.name),
+                &image.additions,
+                plain(image, &image.dir.join("Dockerfile"))?,
+            );
+        }
     };
     let variables = context::for_image(catalogue, image, &parent);
     let owner = format!("image `{}`", image.name);
     let rendered = render(catalogue, &name, &owner, variables, &image.dir)?;
-    patched(&image.additions, rendered)
+    patched(&owner, &image.additions, rendered)
 }
 
 /// `parent_ref` is what FROM says: the image, or the plugin layer below this one.
@@ -57,7 +65,7 @@ pub fn render_plugin(
     let variables = context::for_plugin(catalogue, plugin, on, parent_ref);
     let owner = format!("plugin `{}` on image `{}`", plugin.name, on.name);
     let rendered = render(catalogue, &name, &owner, variables, &plugin.dir)?;
-    patched(&plugin.additions, rendered)
+    patched(&owner, &plugin.additions, rendered)
 }
 
 /// The recipe, or what overlays made of it.
@@ -66,11 +74,11 @@ fn changed_or(below: &str, name: &str, template: String, additions: &Additions) 
 }
 
 /// A patch that a recipe passed over would be missed only when it is too late.
-fn patched(additions: &Additions, rendered: Rendered) -> Result<Rendered, Diagnostics> {
+fn patched(owner: &str, additions: &Additions, rendered: Rendered) -> Result<Rendered, Diagnostics> {
     let mut problems = Diagnostics::default();
     for (source, patch) in &additions.patches {
         if !rendered.dockerfile.text.contains(&patch.text) {
-            let message = format!("the recipe does not apply `{}` to source `{source}`", patch.name);
+            let message = format!("the recipe of {owner} does not apply `{}` to source `{source}`", patch.name);
             let hint = "a recipe finds patches in `sources.NAME.patches`; see the README, \"Changing a catalogue\"";
             problems.push(Diagnostic::error(message).at(&patch.place.file, patch.place.span.clone()).hint(hint));
         }

@@ -410,7 +410,7 @@ END_OF_PATCH
 "##);
     let ignored = with(overlay, &[("mine/patches/1.patch", patch)]);
     assert_snapshot!(rendered(&ignored, "keystone"), @r##"
-error: the recipe does not apply `1.patch` to source `keystone`
+error: the recipe of image `keystone` does not apply `1.patch` to source `keystone`
   at mine/overlay.toml:4:10: "patches/*.patch"
   hint: a recipe finds patches in `sources.NAME.patches`; see the README, "Changing a catalogue"
 "##);
