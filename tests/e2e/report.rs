@@ -154,7 +154,8 @@ fn scrape(address: &str) -> Option<String> {
 
 /// What stands on a terminal of this size when the build is done, and the same with its escape sequences.
 fn terminal(sandbox: &Sandbox, columns: &str, environment: &[&str]) -> (String, String) {
-    let socket = sandbox.path("tmux");
+    // A server of its own for each call: one that is just ending takes no more sessions.
+    let socket = sandbox.path(&format!("tmux-{columns}-{}", environment.join("")));
     let socket = socket.to_str().unwrap();
     let tmux = |args: &[&str]| run("tmux", &[&["-S", socket, "-f", "/dev/null"], args].concat());
     let done = sandbox.path("done");
