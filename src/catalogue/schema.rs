@@ -133,7 +133,6 @@ fn kollage() -> Value {
         "plugins": table("What holds for plugins wherever they are put", json!({
             "allow": list("Plugins that may be built although they do not fit"),
         })),
-        "overlays": list("Directories of overlays, meant from where this file is"),
         "vars": free(),
     })
 }
