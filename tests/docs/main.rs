@@ -24,12 +24,13 @@ mod session;
 use page::{Block, Page, pages};
 use session::Session;
 
-/// Pages, and what in them is not run.
-const EXCEPTIONS: [(&str, &str); 6] = [
+/// Pages, and how a block begins that is not run.
+const EXCEPTIONS: [(&str, &str); 7] = [
     ("README.md", "make demo"),
     ("README.md", "make test"),
     ("docs/howto/ci.md", "skopeo copy --all oci:build/images docker://registry.example/shop"),
     ("docs/howto/editor.md", "taplo check"),
+    ("docs/start-runtime.md", "docker run --user root "),
     ("docs/tutorial.md", "apt-get install --yes mmdebstrap git build-essential"),
     ("docs/tutorial.md", "cargo build --release --locked"),
 ];
@@ -79,8 +80,11 @@ fn what_is_not_run_is_known() {
             left_out.push((page.name.clone(), first.typed.clone()));
         }
     }
-    let known: Vec<(String, String)> = EXCEPTIONS.map(|(page, typed)| (page.into(), typed.into())).to_vec();
-    assert_eq!(left_out, known);
+    let is_known = |((page, typed), (known, begins)): (&(String, String), &(&str, &str))| {
+        page == known && typed.starts_with(begins)
+    };
+    let all_known = left_out.iter().zip(&EXCEPTIONS).all(is_known);
+    assert!(all_known && left_out.len() == EXCEPTIONS.len(), "{left_out:#?}");
 }
 
 #[test]
