@@ -111,6 +111,7 @@ fn kollage() -> Value {
             "build_args": named("Values of ARGs", json!({"type": "string"})),
             "jobs": number("Images that are built at once", 1, 1024),
             "retries": number("How often steps and downloads are tried again after network failures", 0, 100),
+            "metrics_file": text("Where figures of each run go, in the OpenMetrics format"),
             "step_timeout": text("A step that takes longer is ended: 30m, 1h30m; 0 is no limit"),
         })),
         "engine": table("What carries builds out", json!({
