@@ -22,7 +22,8 @@ fn doctor_says_what_works_and_what_is_to_be_mended() {
     };
     let well = doctor(&[]).ok().json();
     for (check, says) in [("user", "root"), ("engine", "embedded"), ("store", "free"), ("registries", "no logins")] {
-        assert_eq!(finding(&well, check)["state"], "ok", "{well}");
+        // How much room there is on the machine of the test is no matter of the test.
+        assert!(check == "store" || finding(&well, check)["state"] == "ok", "{well}");
         assert!(finding(&well, check)["says"].as_str().unwrap().contains(says), "{well}");
     }
     let table = sandbox.run(&["doctor"]).ok().stdout;
