@@ -135,15 +135,12 @@ pub fn of_node(
         next = node.needs.iter().find(|edge| edge.kind == EdgeKind::PluginOf).map(|edge| edge.to);
     }
     let mut below: Vec<(&str, Vec<Change>)> = Vec::new();
-    let mut own = Vec::new();
     for (name, result) in chain.iter().rev() {
         let changes = engine.changes(result, count)?;
         count = result.config.rootfs.diff_ids.len();
         below.push((name, changes));
     }
-    if let Some((_, changes)) = below.pop() {
-        own = changes;
-    }
+    let (_, own) = below.pop().unwrap_or_default();
     let misfits = judge(rules, &own, &below)?;
     let (image, plugin) = (image.clone(), plugin.clone());
     Ok(Some(Verdict { image, plugin, allowed: rules.allowed, misfits }))

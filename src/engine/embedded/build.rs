@@ -345,8 +345,6 @@ impl Build<'_> {
         error.context(format!("{file}:{}: `{}` failed", step.line, step.title))
     }
 
-    /// Without a network, whatever the build has: what a check finds must not depend on which of the host's ports are
-    /// taken, nor on what answers elsewhere. Checks that run at once can all listen on the same port of their own.
     /// Whether the image has a program of this name where its PATH looks.
     fn has_program(&self, name: &str, built: &Built) -> Result<bool> {
         let path = built.config.config.env.iter().rev().find_map(|line| line.strip_prefix("PATH="));
@@ -359,6 +357,8 @@ impl Build<'_> {
         Ok(false)
     }
 
+    /// Without a network, whatever the build has: what a check finds must not depend on which of the host's ports are
+    /// taken, nor on what answers elsewhere. Checks that run at once can all listen on the same port of their own.
     fn check(&mut self, check: &Check, built: &Built) -> Result<()> {
         if let (true, Some(program)) = (check.when_there, check.run.first())
             && !self.has_program(program, built)?
