@@ -13,10 +13,15 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, k)| k)
 }
 
+/// A hint that names the nearest of `known`.
+pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    nearest(word, known).map(|near| format!("did you mean `{near}`?"))
+}
+
 /// A hint for a word that isn't one of `known`: the nearest, or all of them when there are few.
 pub fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> Option<String> {
-    if let Some(near) = nearest(word, known.clone()) {
-        return Some(format!("did you mean `{near}`?"));
+    if let Some(near) = near(word, known.clone()) {
+        return Some(near);
     }
     let all: Vec<String> = known.into_iter().map(|k| format!("`{k}`")).collect();
     match all.len() {

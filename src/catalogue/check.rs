@@ -386,10 +386,10 @@ impl Checker<'_> {
             })
             .collect();
         for (name, place) in release.sources().filter(|(name, _)| !taken.contains(*name)) {
-            if let Some(near) = suggest::nearest(name, taken.iter().map(String::as_str)) {
+            if let Some(near) = suggest::near(name, taken.iter().map(String::as_str)) {
                 let message = format!("no definition takes `{name}` from PyPI");
                 let warning = Diagnostic::warning(message).at(&place.file, place.span.clone());
-                self.problems.push(warning.hint(format!("did you mean `{near}`?")));
+                self.problems.push(warning.hint(near));
             }
         }
     }

@@ -58,10 +58,8 @@ fn find(store: &Store, wanted: &str) -> Result<String> {
         [one] if !wanted.is_empty() => Ok((*one).clone()),
         [] => {
             let error = Error::bad_input(format!("no run `{wanted}` is recorded"));
-            Err(match suggest::nearest(wanted, runs.iter().map(String::as_str)) {
-                Some(near) => error.hint(format!("did you mean `{near}`?")),
-                None => error.hint("`kollage report --list` shows those that are"),
-            })
+            let near = suggest::near(wanted, runs.iter().map(String::as_str));
+            Err(error.hint(near.unwrap_or_else(|| "`kollage report --list` shows those that are".into())))
         }
         several => Err(Error::bad_input(format!("`{wanted}` is the beginning of {} runs", several.len()))
             .hint("`kollage report --list` shows them")),

@@ -132,7 +132,7 @@ fn on_unknown_bases(resolved: &Resolved) -> Vec<LoweredStage> {
 /// A hint that names what was probably meant.
 fn nearest(written: &str, known: impl Iterator<Item = String>) -> Option<String> {
     let known: Vec<String> = known.collect();
-    suggest::nearest(written, known.iter().map(String::as_str)).map(|name| format!("did you mean `{name}`?"))
+    suggest::near(written, known.iter().map(String::as_str))
 }
 
 /// At most `longest` characters.

@@ -84,9 +84,7 @@ fn hint(error: &Error, variables: &Value, line: &str) -> Option<String> {
         ErrorKind::TemplateNotFound => {
             Some("templates are named from the catalogue's root: `_recipes/NAME.j2` or `images/NAME/FILE`".into())
         }
-        ErrorKind::UnknownFilter => {
-            suggest::nearest(unknown_filter(error), FILTERS).map(|near| format!("did you mean `{near}`?"))
-        }
+        ErrorKind::UnknownFilter => suggest::near(unknown_filter(error), FILTERS),
         _ => None,
     }
 }

@@ -124,11 +124,9 @@ impl ValueEdit<'_> {
 
     /// `table` is where `key` was looked for.
     fn missing(&self, table: &Table, key: &str, place: Place) -> Missing {
-        let near = suggest::nearest(key, table.keys().map(String::as_str));
-        let hint = match near {
-            Some(near) => Some(format!("did you mean `{near}`?")),
-            None if self.operation == Operation::Remove => None,
-            None => Some("`add` gives a key that isn't there a value".into()),
+        let hint = match suggest::near(key, table.keys().map(String::as_str)) {
+            None if self.operation != Operation::Remove => Some("`add` gives a key that isn't there a value".into()),
+            near => near,
         };
         Missing { hint, ..self.lost(&place) }
     }
@@ -197,7 +195,7 @@ impl ValueEdit<'_> {
                     _ => None,
                 });
                 let hint = match &item.value {
-                    Value::String(text) => suggest::nearest(text, words).map(|near| format!("did you mean `{near}`?")),
+                    Value::String(text) => suggest::near(text, words),
                     _ => None,
                 };
                 return Err(Missing {

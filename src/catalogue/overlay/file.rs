@@ -122,13 +122,11 @@ fn change(reader: &mut Reader<'_>) -> Option<Change> {
 fn value_edits(path: &mut Vec<String>, node: &Node, edits: &mut Vec<Edit>, problems: &mut Diagnostics) {
     let Value::Table(table) = &node.value else {
         let name = path.join(".");
-        let words: Vec<&str> = Operation::ALL.iter().map(|(word, _)| *word).collect();
+        let words = Operation::ALL.iter().map(|(word, _)| *word);
         let last = path.last().map(String::as_str).unwrap_or_default();
         let mut problem = error(&node.place, format!("`{name}` says nothing about how it is to be changed"));
-        problem.hint = Some(match suggest::nearest(last, words.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("write `{name}.override`, `.append`, `.remove` or `.add`"),
-        });
+        problem.hint = suggest::near(last, words)
+            .or_else(|| Some(format!("write `{name}.override`, `.append`, `.remove` or `.add`")));
         problems.push(problem);
         return;
     };

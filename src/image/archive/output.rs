@@ -142,10 +142,8 @@ fn boolean(text: &str) -> Result<bool> {
 
 fn unknown(what: &str, given: &str, known: &[&str]) -> Error {
     let error = Error::bad_input(format!("unknown {what} `{given}`"));
-    match suggest::nearest(given, known.iter().copied()) {
-        Some(nearest) => error.hint(format!("did you mean `{nearest}`?")),
-        None => error.hint(format!("known are {}", known.join(", "))),
-    }
+    let near = suggest::near(given, known.iter().copied());
+    error.hint(near.unwrap_or_else(|| format!("known are {}", known.join(", "))))
 }
 
 /// Fields between commas; one that starts with a quote ends with one, and `""` within it is a quote.
