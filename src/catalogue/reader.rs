@@ -184,6 +184,18 @@ impl<'a> Reader<'a> {
         self.list_of(&self.below(key), node, what, check, true)
     }
 
+    /// As `forms`, each with its place.
+    pub fn placed_forms(
+        &mut self,
+        key: &'static str,
+        what: &str,
+        check: impl Fn(&str) -> Result<(), String>,
+    ) -> Vec<(String, Place)> {
+        let name = self.below(key);
+        let texts = self.forms(key, what, check).into_iter().enumerate();
+        texts.filter_map(|(i, text)| Some((text, self.out.places.get(&format!("{name}.{i}"))?.clone()))).collect()
+    }
+
     /// As `forms`; items may be anything and may be there several times.
     pub fn strings(&mut self, key: &'static str) -> Vec<String> {
         let Some(node) = self.node(key) else { return Vec::new() };

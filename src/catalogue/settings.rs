@@ -142,10 +142,8 @@ fn read_settings(table: &Table, place: &Place, out: &mut Out) -> Settings {
         });
     });
     root.table("plugins", |reader| {
-        let allowed = reader.forms("allow", "a name of a plugin", names::component);
-        let place = |i: usize| reader.out.places.get(&format!("plugins.allow.{i}")).cloned();
-        let allowed = allowed.into_iter().enumerate().filter_map(|(i, name)| place(i).map(|place| (name, place)));
-        settings.allowed_plugins = allowed.collect();
+        let allowed = reader.placed_forms("allow", "a name of a plugin", names::component);
+        settings.allowed_plugins = allowed.into_iter().collect();
     });
     settings.overlays = overlays(&mut root);
     root.finish();
@@ -158,9 +156,8 @@ fn overlays(root: &mut Reader<'_>) -> Vec<(PathBuf, Place)> {
         true => Err("it is no path".to_owned()),
         false => Ok(()),
     };
-    let texts = root.forms("overlays", "a directory of an overlay", plain);
-    let place = |i: usize| root.out.places.get(&format!("overlays.{i}")).cloned();
-    texts.iter().enumerate().filter_map(|(i, text)| place(i).map(|place| (beside(&place, text), place))).collect()
+    let texts = root.placed_forms("overlays", "a directory of an overlay", plain).into_iter();
+    texts.map(|(text, place)| (beside(&place, &text), place)).collect()
 }
 
 fn engines() -> [(&'static str, EngineName); 3] {

@@ -3,7 +3,7 @@
 use crate::diag::Place;
 
 use super::super::tree::{self, Entry, Node, Table, Value};
-use super::{Additions, Edit, EditKind, Operation};
+use super::{Additions, Block, Edit, EditKind, Operation};
 use crate::suggest;
 
 /// What became of one edit on one definition.
@@ -38,8 +38,14 @@ pub(in super::super) struct Missing {
 }
 
 impl Edit {
-    /// `head` is the definition's own place.
-    pub(super) fn apply(&self, table: &mut Table, head: &Place, additions: &mut Additions) -> Result<Done, Missing> {
+    /// `head` is the definition's own place; `named` is whether it is meant by its name.
+    pub(super) fn apply(
+        &self,
+        table: &mut Table,
+        head: &Place,
+        named: bool,
+        additions: &mut Additions,
+    ) -> Result<Done, Missing> {
         match &self.kind {
             EditKind::Value { path, operation, node } => {
                 let edit = ValueEdit { path, operation: *operation, at: &self.place, node };
@@ -51,7 +57,7 @@ impl Edit {
                 }
             }
             EditKind::Block(block) => {
-                additions.blocks.push(block.clone());
+                additions.blocks.push(Block { named, ..block.clone() });
                 Ok(Done { place: head.clone(), table: head.clone() })
             }
             EditKind::Patch { source, patch } => {

@@ -68,14 +68,11 @@ fn targets(reader: &mut Reader<'_>, paths: bool) -> Option<(What, Vec<Target>)> 
         }
     };
     let (what, key) = found;
-    let name = reader.name(key);
-    let texts = reader.forms(key, "a pattern of names", |text| Pattern::parse(text).map(|_| ()));
-    let target = |(i, text): (usize, &String)| {
-        let place = reader.out.places.get(&format!("{name}.{i}"))?.clone();
-        Pattern::parse(text).ok().map(|pattern| Target { pattern, place })
-    };
-    let targets: Vec<Target> = texts.iter().enumerate().filter_map(target).collect();
-    if texts.is_empty() && matches!(reader.peek(key).map(|n| &n.value), Some(Value::Array(items)) if items.is_empty()) {
+    let texts = reader.placed_forms(key, "a pattern of names", |text| Pattern::parse(text).map(|_| ()));
+    let target = |(text, place): (String, Place)| Some(Target { pattern: Pattern::parse(&text).ok()?, place });
+    let targets: Vec<Target> = texts.into_iter().filter_map(target).collect();
+    if targets.is_empty() && matches!(reader.peek(key).map(|n| &n.value), Some(Value::Array(items)) if items.is_empty())
+    {
         let place = reader.value_place(key);
         reader.out.problems.push(error(place, format!("`{key}` names nothing")));
     }
@@ -172,17 +169,15 @@ fn value_edits(path: &mut Vec<String>, node: &Node, edits: &mut Vec<Edit>, probl
 fn patch(reader: &mut Reader<'_>, root: &Path) -> Option<Change> {
     let found = targets(reader, false);
     let source = reader.form("source", "a name of a source", names::component);
-    let files = reader.forms("files", "a path in the overlay", names::inside);
+    let files = reader.placed_forms("files", "a path in the overlay", names::inside);
     for key in ["source", "files"] {
         if !reader.has_like(key) {
             reader.out.problems.push(error(reader.place, format!("the patch has no `{key}`")));
         }
     }
-    let name = reader.name("files");
     let mut edits = Vec::new();
-    for (i, pattern) in files.iter().enumerate() {
-        let Some(place) = reader.out.places.get(&format!("{name}.{i}")).cloned() else { continue };
-        let found = matching(root, pattern).unwrap_or_default();
+    for (pattern, place) in files {
+        let found = matching(root, &pattern).unwrap_or_default();
         if found.is_empty() {
             let message = format!("`{pattern}` matches no file in the overlay");
             let hint = format!("patches are looked for below `{}`", root.display());

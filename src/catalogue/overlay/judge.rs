@@ -67,8 +67,7 @@ pub(in super::super) fn judge(
     for (one, why) in missing {
         let [overlay, change, edit] = one.at;
         let change = &overlays[overlay].changes[change];
-        let named = change.targets.iter().any(|target| target.pattern.literal() == Some(&one.name));
-        if named || (!made.contains(&one.at) && told.insert(one.at)) {
+        if change.names(&one.name) || (!made.contains(&one.at) && told.insert(one.at)) {
             let at = why.at.as_ref().unwrap_or(&change.edits[edit].place);
             let mut problem = error(at, format!("{} {}", one.owner, why.message)).also(&why.place, "the definition");
             problem.hint = why.hint;

@@ -41,6 +41,18 @@ pub(super) struct Change {
     pub edits: Vec<Edit>,
 }
 
+impl Change {
+    /// Whether a definition is meant, by its name or by a glob.
+    fn is_for(&self, name: &str) -> bool {
+        self.targets.iter().any(|target| target.pattern.matches(name))
+    }
+
+    /// Whether it is meant by its name.
+    fn names(&self, name: &str) -> bool {
+        self.targets.iter().any(|target| target.pattern.literal() == Some(name))
+    }
+}
+
 /// Definitions by name or glob, with the place of the pattern.
 #[derive(Debug)]
 pub(super) struct Target {
@@ -142,27 +154,23 @@ impl Overlay {
         tried: &mut Vec<Tried>,
     ) {
         let (table, head) = definition;
-        for (change, edits) in self.changes.iter().enumerate().filter(|(_, change)| change.what == what) {
-            if !edits.targets.iter().any(|target| target.pattern.matches(name)) {
-                continue;
-            }
-            for (edit, made) in edits.edits.iter().enumerate() {
-                let result = made.apply(table, head, additions);
-                if let (EditKind::Block(_), Some(block)) = (&made.kind, additions.blocks.last_mut()) {
-                    block.named = edits.targets.iter().any(|target| target.pattern.literal() == Some(name));
-                }
-                let at = [number, change, edit];
+        for (position, change) in self.meant(what, name) {
+            let named = change.names(name);
+            for (edit, made) in change.edits.iter().enumerate() {
+                let result = made.apply(table, head, named, additions);
+                let at = [number, position, edit];
                 tried.push(Tried { at, owner: format!("{} `{name}`", what.noun()), name: name.to_owned(), result });
             }
         }
     }
-}
 
-impl Overlay {
+    /// The changes that are meant for a definition, with their positions.
+    fn meant(&self, what: What, name: &str) -> impl Iterator<Item = (usize, &Change)> {
+        self.changes.iter().enumerate().filter(move |(_, change)| change.what == what && change.is_for(name))
+    }
+
     /// For an image that is nothing but a Dockerfile: what is meant for it finds nothing.
     pub(super) fn refuse(&self, number: usize, name: &str, head: &Place) -> Vec<Tried> {
-        let images = self.changes.iter().enumerate().filter(|(_, change)| change.what == What::Images);
-        let meant = images.filter(|(_, change)| change.targets.iter().any(|target| target.pattern.matches(name)));
         let why = edit::Missing {
             message: "is a plain Dockerfile, in which an overlay can change nothing".into(),
             place: head.clone(),
@@ -175,6 +183,7 @@ impl Overlay {
             name: name.to_owned(),
             result: Err(why.clone()),
         };
+        let meant = self.meant(What::Images, name);
         meant.flat_map(|(i, change)| (0..change.edits.len()).map(move |edit| [number, i, edit])).map(tried).collect()
     }
 }
