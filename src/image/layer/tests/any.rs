@@ -76,9 +76,11 @@ proptest! {
                 std::fs::create_dir_all(path).unwrap();
             }
             let lower: Vec<String> = built.iter().rev().map(|p| p.display().to_string()).collect();
+            // Overlayfs may drop a mark that a directory no longer needs while it is read, and tar then says that the
+            // directory changed: its exit code 1, which says nothing else.
             let script = format!(
                 "mount -t overlay overlay -o lowerdir={},upperdir={},workdir={},redirect_dir=off,metacopy=off {m} || exit 9\n\
-                 cd {m}\n{}tar --sort=name -cf {} . || exit 8\ncd /\numount {m}",
+                 cd {m}\n{}tar --sort=name -cf {} .; [ $? -le 1 ] || exit 8\ncd /\numount {m}",
                 lower.join(":"), upper.display(), work.display(), script(step), seen.display(), m = merged.display(),
             );
             let status = Command::new("unshare").args(["-m", "sh", "-c", &script]).status().unwrap();
