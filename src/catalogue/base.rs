@@ -78,20 +78,14 @@ pub(super) fn read(reader: &mut Reader<'_>, house: &House) -> Option<Parent> {
         return Some(parent);
     }
     // Paths of two catalogues may be the same and mean two files; the names of bases must tell them apart.
-    let reference = match &parent {
-        Parent::External { source: BaseSource::OciLayout { path, reference }, .. } => {
-            archive_name("oci", path, reference)
-        }
-        Parent::External { source: BaseSource::DockerArchive { path, reference }, .. } => {
-            archive_name("docker-archive", path, reference)
-        }
-        Parent::External { source: BaseSource::RootfsTar { path }, .. } => archive_name("rootfs", path, &None),
-        _ => return Some(parent),
+    let Parent::External { reference, source } = parent else { return Some(parent) };
+    let reference = match &source {
+        BaseSource::OciLayout { path, reference } => archive_name("oci", path, reference),
+        BaseSource::DockerArchive { path, reference } => archive_name("docker-archive", path, reference),
+        BaseSource::RootfsTar { path } => archive_name("rootfs", path, &None),
+        _ => reference,
     };
-    match parent {
-        Parent::External { source, .. } => Some(Parent::External { reference, source }),
-        other => Some(other),
-    }
+    Some(Parent::External { reference, source })
 }
 
 fn archive_name(scheme: &str, path: &Path, reference: &Option<String>) -> String {

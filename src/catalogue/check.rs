@@ -7,11 +7,11 @@ use std::sync::Arc;
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::engine::BaseSource;
 
-use super::names::{self, Requirement};
+use super::names;
 use super::overlay::Block;
 use super::pattern::Pattern;
 use super::reader::error;
-use super::types::{Catalogue, ImageDef, Parent, PluginDef, SourceDef};
+use super::types::{Catalogue, ImageDef, Parent, PluginDef};
 use crate::suggest;
 
 pub(super) struct Checker<'a> {
@@ -379,12 +379,8 @@ impl Checker<'_> {
         let Some(release) = &self.catalogue.settings.release else { return };
         let (images, plugins) = (self.catalogue.images.values(), self.catalogue.plugins.values());
         let sources = images.map(|i| &i.sources).chain(plugins.map(|p| &p.sources)).flat_map(BTreeMap::values);
-        let taken: BTreeSet<String> = sources
-            .filter_map(|source| match source {
-                SourceDef::Pypi { requirement } => Some(names::normalised(Requirement::split(requirement).name)),
-                _ => None,
-            })
-            .collect();
+        let taken: BTreeSet<String> =
+            sources.filter_map(|source| Some(names::normalised(source.requirement()?.name))).collect();
         for (name, place) in release.sources().filter(|(name, _)| !taken.contains(*name)) {
             if let Some(near) = suggest::near(name, taken.iter().map(String::as_str)) {
                 let message = format!("no definition takes `{name}` from PyPI");

@@ -7,9 +7,9 @@ use pep440_rs::{Version, VersionSpecifiers};
 use crate::diag::{Diagnostic, Place};
 
 use super::check::Checker;
-use super::names::{self, Requirement};
+use super::names;
 use super::reader::error;
-use super::types::{Catalogue, ImageDef, Parent, PluginDef, SourceDef};
+use super::types::{Catalogue, ImageDef, Parent, PluginDef};
 
 /// The version of a distribution on an image, and where that is said.
 fn version_on<'a>(catalogue: &'a Catalogue, image: &'a ImageDef, distribution: &str) -> Option<(String, Place)> {
@@ -19,14 +19,9 @@ fn version_on<'a>(catalogue: &'a Catalogue, image: &'a ImageDef, distribution: &
     for _ in 0..catalogue.images.len() {
         let Some(image) = here else { break };
         for (name, source) in &image.sources {
-            let SourceDef::Pypi { requirement } = source else { continue };
-            let Requirement { name: found, specifiers, .. } = Requirement::split(requirement);
-            let exact = specifiers.strip_prefix("===").or_else(|| specifiers.strip_prefix("=="));
-            if let (true, Some(version)) = (names::normalised(found) == wanted, exact) {
-                return Some((
-                    version.trim().to_owned(),
-                    image.places.place(&format!("sources.{name}.pypi"), &image.file),
-                ));
+            let found = source.requirement().filter(|found| names::normalised(found.name) == wanted);
+            if let Some(version) = found.and_then(|found| found.exact()) {
+                return Some((version.to_owned(), image.places.place(&format!("sources.{name}.pypi"), &image.file)));
             }
         }
         here = match &image.parent {

@@ -57,22 +57,18 @@ impl Catalogue {
         let named = settings.overlays.iter().map(|(dir, place)| (dir, Some(place)));
         let overlays = named.chain(overrides.overlays.iter().map(|dir| (dir, None)));
         let overlays = overlays.filter_map(|(dir, place)| overlay::load(dir, place, &mut problems)).collect();
-        house.overlays = Arc::new(overlays);
+        let overlays: Arc<Vec<overlay::Overlay>> = Arc::new(overlays);
+        house.overlays = overlays.clone();
         let houses = self::houses(house, &mut problems);
 
-        let (mut tried, mut all) = (Vec::new(), Vec::new());
+        let mut tried = Vec::new();
         let images = folders(&houses, "images", &mut problems);
         let (images, broken_images) = gather(&images, image::load_image, |i| &i.name, &mut tried, &mut problems);
-        all.push(images.keys().chain(&broken_images).cloned().collect());
+        let image_names = images.keys().chain(&broken_images).cloned().collect();
         let plugins = folders(&houses, "plugins", &mut problems);
         let (plugins, broken_plugins) = gather(&plugins, plugin::load_plugin, |p| &p.name, &mut tried, &mut problems);
-        all.push(plugins.keys().chain(&broken_plugins).cloned().collect());
-        let touched = match (houses.first(), all.as_slice()) {
-            (Some(house), [images, plugins]) => {
-                overlay::judge(&house.overlays, tried, [images, plugins], &mut problems)
-            }
-            _ => overlay::Touched::default(),
-        };
+        let plugin_names = plugins.keys().chain(&broken_plugins).cloned().collect();
+        let touched = overlay::judge(&overlays, tried, [&image_names, &plugin_names], &mut problems);
 
         let changed =
             images.values().filter_map(|image| image.changed()).chain(plugins.values().filter_map(|p| p.changed()));

@@ -227,6 +227,12 @@ impl<'a> Requirement<'a> {
         let (extras, specifiers) = rest.split_at(extras_end);
         Requirement { name, extras, specifiers: specifiers.trim() }
     }
+
+    /// The version behind `==`.
+    pub fn exact(&self) -> Option<&'a str> {
+        let version = self.specifiers.strip_prefix("===").or_else(|| self.specifiers.strip_prefix("=="))?;
+        Some(version.trim())
+    }
 }
 
 /// The name of a distribution as PyPI compares it: `Oslo.DB` and `oslo-db` are one.

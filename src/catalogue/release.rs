@@ -285,14 +285,10 @@ impl Release {
         file: &Arc<SourceFile>,
         asked: Option<&Place>,
     ) -> Option<Diagnostic> {
-        let pypi = |(name, source): (&String, &SourceDef)| match source {
-            SourceDef::Pypi { requirement } => Some((name.clone(), requirement.clone())),
-            _ => None,
-        };
-        let sources: Vec<(String, String)> = sources.iter().filter_map(pypi).collect();
+        let mut sources = sources.iter().filter_map(|(name, source)| Some((name, source.requirement()?)));
         let place = |name: &str| places.place(&format!("sources.{name}.pypi"), file);
         if self.constraints.is_empty() {
-            let (first, _) = sources.first()?;
+            let (first, _) = sources.next()?;
             let message = format!("release `{}` has no constraints, and {owner} comes from PyPI", self.name);
             let problem = match asked {
                 Some(asked) => error(asked, message).also(&place(first), "taken from PyPI"),
@@ -302,12 +298,10 @@ impl Release {
             let hint = "add `constraints = \"FILE\"` to [release]: a file with a line `name==version` for each";
             return Some(problem.also(&said, "the release").hint(hint));
         }
-        let open = |requirement: &str| {
-            let Requirement { name, specifiers, .. } = Requirement::split(requirement);
-            specifiers.is_empty() && !self.constrained.contains_key(&names::normalised(name))
+        let open = |wanted: &Requirement<'_>| {
+            wanted.specifiers.is_empty() && !self.constrained.contains_key(&names::normalised(wanted.name))
         };
-        let (name, requirement) = sources.iter().find(|(_, requirement)| open(requirement))?;
-        let distribution = Requirement::split(requirement).name;
+        let (name, Requirement { name: distribution, .. }) = sources.find(|(_, wanted)| open(wanted))?;
         let message = format!("release `{}` has no version of `{distribution}`, which {owner} takes", self.name);
         let problem = error(&place(name), message).also(&head_of(&self.file), "the release");
         Some(problem.hint(format!("add `{distribution} = \"VERSION\"` to its [sources]")))
@@ -321,12 +315,11 @@ fn constraint(text: &str) -> Result<(&str, &str, Option<&str>), String> {
         None => (text, None),
     };
     names::requirement(requirement)?;
-    let Requirement { name, specifiers, .. } = Requirement::split(requirement);
-    let exact = specifiers.strip_prefix("===").or_else(|| specifiers.strip_prefix("=="));
-    let version = exact.ok_or("it names no exact version")?.trim();
+    let parts = Requirement::split(requirement);
+    let version = parts.exact().ok_or("it names no exact version")?;
     version.parse::<Version>().map_err(|_| format!("`{version}` is not a version"))?;
     match marker {
         Some("") => Err("nothing stands after `;`".into()),
-        marker => Ok((name, version, marker)),
+        marker => Ok((parts.name, version, marker)),
     }
 }

@@ -317,14 +317,17 @@ pub enum SourceDef {
 }
 
 impl SourceDef {
-    /// The name on PyPI, as it begins the names of wheels: `oslo.db` is `oslo_db`.
-    pub fn distribution(&self) -> Option<String> {
+    /// What it takes from PyPI.
+    pub(super) fn requirement(&self) -> Option<Requirement<'_>> {
         match self {
-            SourceDef::Pypi { requirement } => {
-                Some(names::normalised(Requirement::split(requirement).name).replace('-', "_"))
-            }
+            SourceDef::Pypi { requirement } => Some(Requirement::split(requirement)),
             _ => None,
         }
+    }
+
+    /// The name on PyPI, as it begins the names of wheels: `oslo.db` is `oslo_db`.
+    pub fn distribution(&self) -> Option<String> {
+        Some(names::normalised(self.requirement()?.name).replace('-', "_"))
     }
 
     pub fn kind(&self) -> &'static str {

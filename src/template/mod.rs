@@ -29,28 +29,19 @@ pub struct Rendered {
 }
 
 pub fn render_image(catalogue: &Catalogue, image: &ImageDef) -> Result<Rendered, Diagnostics> {
-    let template = match &image.recipe {
-        Recipe::Dockerfile(path) => {
-            return patched(&format!("image `{}`", image.name), &image.additions, plain(image, path)?);
-        }
-        _ => image.template().unwrap_or_default(),
-    };
-    let name = changed_or("images", &image.name, template, &image.additions);
-    let parent = match &image.parent {
-        Parent::Image(parent) => catalogue.image_ref(parent),
-        Parent::External { reference, .. } => reference.clone(),
-        Parent::Dockerfile => {
-            return patched(
-                &format!("image `{}`", image.name),
-                &image.additions,
-                plain(image, &image.dir.join("Dockerfile"))?,
-            );
-        }
-    };
-    let variables = context::for_image(catalogue, image, &parent);
     let owner = format!("image `{}`", image.name);
-    let rendered = render(catalogue, &name, &owner, variables, &image.dir)?;
-    patched(&owner, &image.additions, rendered)
+    let recipe = |parent: &str| {
+        let template = image.template().unwrap_or_default();
+        let name = changed_or("images", &image.name, template, &image.additions);
+        render(catalogue, &name, &owner, context::for_image(catalogue, image, parent), &image.dir)
+    };
+    let rendered = match (&image.recipe, &image.parent) {
+        (Recipe::Dockerfile(path), _) => plain(image, path),
+        (_, Parent::Dockerfile) => plain(image, &image.dir.join("Dockerfile")),
+        (_, Parent::Image(parent)) => recipe(&catalogue.image_ref(parent)),
+        (_, Parent::External { reference, .. }) => recipe(reference),
+    };
+    patched(&owner, &image.additions, rendered?)
 }
 
 /// `parent_ref` is what FROM says: the image, or the plugin layer below this one.
