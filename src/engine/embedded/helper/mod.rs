@@ -21,7 +21,6 @@ use crate::error::{Context as _, Error, Result};
 
 mod caps;
 mod copy;
-mod data;
 mod init;
 mod inroot;
 mod isolate;

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io;
+use std::io::{Read as _, Seek as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Timestamps, XattrFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, Stat, Timestamps, XattrFlags};
 use rustix::io::Errno;
 
-use super::data;
 use super::inroot::{Made, Owner, Root, chown, kind_of, proc_path, set_times, times_of};
 use super::mode::ModeChange;
 use crate::engine::embedded::fs_error;
@@ -69,7 +69,7 @@ impl<'a> Writer<'a> {
                 }
                 let input = File::open(proc_path(source.as_fd())).map_err(failed)?;
                 let output = create(&parent, name).map_err(failed)?;
-                data::copy(&input, &output, stat).map_err(failed)?;
+                copy_data(&input, &output, stat).map_err(failed)?;
                 self.describe(output.as_fd(), source, stat).map_err(failed)?;
                 if stat.st_nlink > 1 {
                     self.links.insert(identity, real.to_path_buf());
@@ -96,8 +96,8 @@ impl<'a> Writer<'a> {
     pub fn write(&mut self, content: &mut dyn io::Read, real: &Path, meta: &Meta) -> Result<()> {
         let (parent, name) = self.place(real)?;
         let failed = |e: io::Error| fs_error(format!("cannot write `{}`", shown(real)), e);
-        let output = create(&parent, name).map_err(failed)?;
-        data::spread(content, &output).map_err(failed)?;
+        let mut output = create(&parent, name).map_err(failed)?;
+        io::copy(content, &mut output).map_err(failed)?;
         self.apply(output.as_fd(), meta, false).map_err(failed)
     }
 
@@ -308,6 +308,32 @@ pub fn open_path(dir: impl AsFd, name: impl rustix::path::Arg) -> io::Result<Own
 fn create(parent: &OwnedFd, name: &OsStr) -> io::Result<File> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o600))?))
+}
+
+/// Keeps holes: a sparse file of 200 GB stays a small one.
+fn copy_data(mut input: &File, mut output: &File, stat: &Stat) -> io::Result<()> {
+    let size = stat.st_size.try_into().unwrap_or(0u64);
+    if u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512) >= size {
+        io::copy(&mut input, &mut output)?;
+        return Ok(());
+    }
+    let mut at = 0;
+    while at < size {
+        at = match rustix::fs::seek(input, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            Err(Errno::NXIO) => break,
+            Err(e) => return Err(e.into()),
+        };
+        let end = rustix::fs::seek(input, SeekFrom::Hole(at))?;
+        input.seek(io::SeekFrom::Start(at))?;
+        output.seek(io::SeekFrom::Start(at))?;
+        if io::copy(&mut input.take(end - at), &mut output)? == 0 {
+            break;
+        }
+        at = end;
+    }
+    output.flush()?;
+    output.set_len(size)
 }
 
 fn copy_xattrs(source: BorrowedFd<'_>, target: BorrowedFd<'_>) -> io::Result<()> {
