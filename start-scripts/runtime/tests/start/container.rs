@@ -97,10 +97,10 @@ impl Root {
         self.prepared(command)
     }
 
-    /// In the root, as process 1 of namespaces of its own.
+    /// In the root, as process 1 of namespaces of its own, which outlives neither the test nor its failure.
     fn container(&self) -> Command {
-        let mut command = Command::new("unshare");
-        command.args(["--pid", "--mount", "--fork", "--kill-child"]);
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "unshare", "--pid", "--mount", "--fork", "--kill-child"]);
         command.arg(format!("--mount-proc={}", self.path("proc").display()));
         command.arg("chroot").arg(self.path("")).arg("/bin/kolla_start");
         self.prepared(command)
