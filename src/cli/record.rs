@@ -7,6 +7,7 @@ use crate::image::config::ImageConfig;
 use crate::image::digest::Digest;
 use crate::image::store::Store;
 use crate::report::diagnostics::render_error;
+use crate::report::human;
 use crate::report::record::recorder::Recorder;
 use crate::report::record::{Failure, LayerRecord, NeedRecord, NodeRecord, RunRecord};
 use crate::report::summary::{NodeSummary, RunSummary};
@@ -48,13 +49,13 @@ pub fn record(
             reference: summary.reference.clone(),
             digest: summary.digest.as_ref().map(Digest::to_string),
             size: summary.size,
-            seconds: summary.duration.as_millis() as f64 / 1000.0,
+            seconds: human::seconds(summary.duration),
             retries: summary.retries,
         }
     });
     let nodes = nodes.collect();
     RunRecord {
-        seconds: run.duration.as_millis() as f64 / 1000.0,
+        seconds: human::seconds(run.duration),
         jobs: facts.jobs,
         interrupted: run.interrupted,
         expected: recorder.forecast(),

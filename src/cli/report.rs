@@ -67,13 +67,6 @@ fn find(store: &Store, wanted: &str) -> Result<String> {
 }
 
 fn list(app: &App, store: &Store, format: TextOrJson) -> Result<u8> {
-    const COUNTED: [(Group, &str); 5] = [
-        (Group::Built, "built"),
-        (Group::Reused, "reused"),
-        (Group::Failed, "failed"),
-        (Group::Skipped, "skipped"),
-        (Group::Cancelled, "cancelled"),
-    ];
     let mut table = Table::with_heading(&["run", "started", "time", "built", "reused", "failed", "left out", ""])
         .right(2)
         .right(3)
@@ -109,8 +102,8 @@ fn list(app: &App, store: &Store, format: TextOrJson) -> Result<u8> {
             "jobs": record.jobs,
             "interrupted": record.interrupted,
         });
-        for (group, word) in COUNTED {
-            value[word] = json!(count(group));
+        for group in Group::OF_A_RUN {
+            value[group.as_str()] = json!(count(group));
         }
         values.push(value);
     }

@@ -13,6 +13,11 @@ pub fn duration(time: Duration) -> String {
     if tenths < 100 { format!("{}.{}s", tenths / 10, tenths % 10) } else { whole((tenths + 5) / 10) }
 }
 
+/// Seconds to the millisecond, as files for other programs have them.
+pub fn seconds(time: Duration) -> f64 {
+    time.as_millis() as f64 / 1000.0
+}
+
 /// How long something has been going on: whole seconds, so that the text keeps still.
 pub fn elapsed(time: Duration) -> String {
     whole(u128::from(time.as_secs()))

@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context as _, Result};
 use crate::report::files;
+use crate::report::human::seconds;
 use crate::report::summary::{Group, NodeKind, NodeSummary, RunSummary};
 
 /// What adds up over runs. A damaged or lost file makes the counters begin again, which Prometheus knows how to take.
@@ -88,24 +89,17 @@ pub fn render(run: &RunSummary, counters: &Counters, now: SystemTime) -> String 
     out.family(&build, [(vec![("version", env!("CARGO_PKG_VERSION"))], 1.0)]);
     let ended = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let help = "When the last run ended, since 1970.";
-    out.family(&Family { name: "kollage_run_end_time_seconds", unit: "seconds", help, ..gauge }, one(secs(ended)));
+    out.family(&Family { name: "kollage_run_end_time_seconds", unit: "seconds", help, ..gauge }, one(seconds(ended)));
     let help = "How long the last run took.";
     out.family(
         &Family { name: "kollage_run_duration_seconds", unit: "seconds", help, ..gauge },
-        one(secs(run.duration)),
+        one(seconds(run.duration)),
     );
     let help = "1 when nothing failed in the last run and it was not interrupted.";
     let success = if outcome(run) == "done" { 1.0 } else { 0.0 };
     out.family(&Family { name: "kollage_run_success", help, ..gauge }, one(success));
     let help = "Images of the last run by what became of them, bases and plugins included.";
-    let groups = [
-        (Group::Built, "built"),
-        (Group::Reused, "reused"),
-        (Group::Failed, "failed"),
-        (Group::Skipped, "skipped"),
-        (Group::Cancelled, "cancelled"),
-    ];
-    let counts = groups.map(|(group, status)| (vec![("status", status)], run.count(group) as f64));
+    let counts = Group::OF_A_RUN.map(|group| (vec![("status", group.as_str())], run.count(group) as f64));
     out.family(&Family { name: "kollage_run_images", help, ..gauge }, counts);
     let there = run.count(Group::Built) + run.count(Group::Reused);
     if there > 0 {
@@ -115,7 +109,7 @@ pub fn render(run: &RunSummary, counters: &Counters, now: SystemTime) -> String 
     }
     let worked = |node: &&&NodeSummary| matches!(node.group, Group::Built | Group::Failed);
     let help = "How long an image took in the last run, of those that were worked on.";
-    let durations = nodes.iter().filter(worked).map(|node| (of(node), secs(node.duration)));
+    let durations = nodes.iter().filter(worked).map(|node| (of(node), seconds(node.duration)));
     out.family(&Family { name: "kollage_image_duration_seconds", unit: "seconds", help, ..gauge }, durations);
     let help = "Compressed size of an image of the last run.";
     let sizes = nodes.iter().filter_map(|node| Some((of(node), node.size? as f64)));
@@ -159,10 +153,6 @@ fn of(node: &NodeSummary) -> Labels<'_> {
     vec![("image", &node.name), ("kind", kind)]
 }
 
-fn secs(time: Duration) -> f64 {
-    time.as_millis() as f64 / 1000.0
-}
-
 #[derive(Clone, Copy, Default)]
 struct Family {
     /// Without the `_total` of counters.
@@ -201,6 +191,8 @@ fn escape(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use insta::assert_snapshot;
+
+    use std::time::Duration;
 
     use super::*;
 

@@ -24,8 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::image::digest::Digest;
 use crate::report::files;
-use crate::report::human;
-use crate::report::progress::rawjson::seconds;
+use crate::report::human::{self, seconds};
 use crate::report::style::{Look, Paint};
 use crate::report::text;
 
@@ -59,6 +58,24 @@ pub enum Group {
     /// Cannot be built with these settings.
     Unbuildable,
     NotMatched,
+}
+
+impl Group {
+    /// What may have become of a node that a run took on.
+    pub const OF_A_RUN: [Group; 5] = [Group::Built, Group::Reused, Group::Failed, Group::Skipped, Group::Cancelled];
+
+    /// As in the summary file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Group::Built => "built",
+            Group::Reused => "reused",
+            Group::Failed => "failed",
+            Group::Skipped => "skipped",
+            Group::Cancelled => "cancelled",
+            Group::Unbuildable => "unbuildable",
+            Group::NotMatched => "not_matched",
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -287,18 +304,20 @@ impl Rows {
     fn names(&mut self, label: &str, paint: Paint, reason: &str, names: &[String], count: &str) {
         let reason = text::one_line(reason);
         let room = self.room();
-        // A long reason leaves the names half of the line.
+        // A long reason leaves the names half of the line. How it ends says most: `… changed`.
         let whole = names.iter().map(|name| text::width(name) + 2).sum::<usize>();
-        let reason = text::truncate(&reason, (room / 2).max(room.saturating_sub(whole)), self.look.ellipsis());
+        let reason = text::shorten(&reason, (room / 2).max(room.saturating_sub(whole)), self.look.ellipsis());
         let before = if reason.is_empty() { String::new() } else { format!("{reason}: ") };
         let names = fold(names, room.saturating_sub(text::width(&before)));
-        let text = text::truncate(&format!("{before}{names}"), room.max(self.least()), self.look.ellipsis());
-        self.row(label, paint, count, &text);
+        self.row(label, paint, count, &self.cut(format!("{before}{names}")));
     }
 
-    /// Where lines may have any length, nothing is cut.
-    fn least(&self) -> usize {
-        if self.width.is_none() { usize::MAX } else { 0 }
+    /// To the width of the terminal; where lines may have any length, nothing is cut.
+    fn cut(&self, line: String) -> String {
+        match self.width {
+            Some(_) => text::truncate(&line, self.room(), self.look.ellipsis()),
+            None => line,
+        }
     }
 
     /// One line a node: its time and size, and why.
@@ -310,9 +329,8 @@ impl Rows {
             let size = node.size.map_or_else(String::new, human::size);
             let reason = text::one_line(node.reason.as_deref().unwrap_or_default());
             let line = format!("{name}  {}  {}  {reason}", text::pad_left(&time, 6), text::pad_left(&size, 7));
-            let text = text::truncate(&line, self.room().max(self.least()), self.look.ellipsis());
             let count = if i == 0 { nodes.len().to_string() } else { String::new() };
-            self.row(if i == 0 { label } else { "" }, paint, &count, &text);
+            self.row(if i == 0 { label } else { "" }, paint, &count, &self.cut(line));
         }
     }
 
@@ -554,11 +572,11 @@ mod tests {
         assert_snapshot!(render(&mixed(), Look { color: true, unicode: true }, Some(48), Detail::Short).replace('\x1b', "^"), @r#"
         ^[1;31m1 of 7 failed, in 1m03s^[0m
           ^[32mbuilt      ^[0m   2  no reason known (1): base
-          ^[32m           ^[0m      its context file p…: keystone
+          ^[32m           ^[0m      its context…ed (1): keystone
           ^[2mreused     ^[0m   1  debian:bookworm
           ^[1;31mfailed     ^[0m   1  ^[1mhaproxy^[0m: step 4/9 exited with code 100
-          ^[1;33mskipped    ^[0m   3  needs haproxy…: haproxy+a an…
-          ^[1;33m           ^[0m      --skip-parent…: openstack-ba…
+          ^[1;33mskipped    ^[0m   3  needs hap… (2): haproxy+a an…
+          ^[1;33m           ^[0m      --skip-pa… (1): openstack-ba…
           ^[2mslowest    ^[0m      keystone 41s, base 9.0s
           ^[2msizes      ^[0m      keystone 212 MB
           ^[2mresults    ^[0m      kollage store ls shows them

@@ -42,6 +42,17 @@ pub fn fit<'a>(text: &str, columns: usize, ellipsis: &'a str) -> (usize, &'a str
     (text[..end].trim_end().len(), mark)
 }
 
+/// Cut in the middle, where how a text ends says as much as how it begins.
+pub fn shorten(text: &str, columns: usize, mark: &str) -> String {
+    if width(text) <= columns {
+        return text.to_owned();
+    }
+    let room = columns.saturating_sub(width(mark)) / 3;
+    let mut tails = text.char_indices().map(|(at, _)| &text[at..]);
+    let tail = tails.find(|tail| width(tail) <= room).unwrap_or_default();
+    format!("{}{tail}", truncate(text, columns - width(tail), mark))
+}
+
 /// Adds blanks up to `columns`; `text` may have colours.
 pub fn pad(text: &str, columns: usize) -> String {
     let mut padded = text.to_owned();
@@ -161,6 +172,18 @@ mod tests {
         assert_eq!(truncate("keystone", 2, "..."), "ke");
         assert_eq!(truncate("日本語", 4, "…"), "日…");
         assert_eq!(truncate("keystone", 0, "…"), "");
+    }
+
+    #[test]
+    fn what_is_cut_in_the_middle_keeps_its_end() {
+        assert_eq!(shorten("short", 8, "…"), "short");
+        assert_eq!(
+            shorten("`Install packages: lvm2 multipath-tools` changed", 28, "…"),
+            "`Install packages:…` changed"
+        );
+        assert_eq!(shorten("日本語日本語", 7, "…"), "日本…語");
+        assert_eq!(shorten("keystone", 2, "…"), "k…");
+        assert_eq!(shorten("keystone", 0, "…"), "");
     }
 
     #[test]

@@ -143,8 +143,7 @@ pub(super) fn view(run: &RunRecord) -> View<'_> {
     let critical = critical_path(run);
     let link = |id: usize| Link { id, name: &run.nodes[id].name, seconds: worked(&run.nodes[id]) };
     let (outcome, headline) = outcome(run);
-    let groups = [Group::Built, Group::Reused, Group::Failed, Group::Skipped, Group::Cancelled];
-    let counts = groups.map(|group| Count { status: status(group), count: run.count(group) });
+    let counts = Group::OF_A_RUN.map(|group| Count { status: group.as_str(), count: run.count(group) });
     let sizes = sizes(run);
     let work: f64 = run.nodes.iter().map(worked).sum();
     let available = run.seconds * run.jobs as f64;
@@ -168,7 +167,7 @@ pub(super) fn view(run: &RunRecord) -> View<'_> {
             .map(|(id, node)| NodeView {
                 id,
                 node,
-                status: status(node.status),
+                status: node.status.as_str(),
                 critical: critical.contains(&id),
                 steps: node.turn.iter().flat_map(|turn| &turn.steps).map(step).collect(),
                 needs: node.needs.iter().map(|need| link(need.node)).collect(),
@@ -183,18 +182,6 @@ pub(super) fn view(run: &RunRecord) -> View<'_> {
 fn step(step: &crate::report::record::StepRecord) -> StepView<'_> {
     let seconds = step.end.map(|end| (end - step.start).max(0.0));
     StepView { number: step.number, title: &step.title, seconds, reused: step.reused }
-}
-
-fn status(group: Group) -> &'static str {
-    match group {
-        Group::Built => "built",
-        Group::Reused => "reused",
-        Group::Failed => "failed",
-        Group::Skipped => "skipped",
-        Group::Cancelled => "cancelled",
-        Group::Unbuildable => "unbuildable",
-        Group::NotMatched => "not matched",
-    }
 }
 
 fn outcome(run: &RunRecord) -> (&'static str, String) {
@@ -290,7 +277,7 @@ fn bar<'a>(run: &RunRecord, id: usize, node: &'a NodeRecord, turn: &'a Turn, cri
     Bar {
         id,
         name: &node.name,
-        status: status(node.status),
+        status: node.status.as_str(),
         critical,
         left,
         width: percent(seconds, run.seconds).max(THINNEST).min(100.0 - left),
@@ -318,8 +305,8 @@ fn drawing(run: &RunRecord, critical: &[usize]) -> Drawing {
     let follows = |from: usize, to: usize| critical.windows(2).any(|pair| pair == [from, to]);
     let nodes = run.nodes.iter().enumerate().map(|(id, node)| DrawnNode {
         label: node.name.clone(),
-        title: format!("{}: {}", node.name, node.reason.as_deref().unwrap_or(status(node.status))),
-        class: format!("{} {}{}", kind(node), status(node.status), mark(critical.contains(&id))),
+        title: format!("{}: {}", node.name, node.reason.as_deref().unwrap_or(node.status.as_str())),
+        class: format!("{} {}{}", kind(node), node.status.as_str(), mark(critical.contains(&id))),
         link: Some(format!("#node-{id}")),
     });
     let edges = run.nodes.iter().enumerate().flat_map(|(to, node)| {

@@ -1,7 +1,6 @@
 //! Progress for programs: one JSON object a line, as docs/events.md says, which is made from the types here.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -10,6 +9,7 @@ use crate::diag::{Diagnostic, Severity};
 use crate::error::{Error, Kind};
 use crate::event::{Event, Outcome, Sink, Stream};
 use crate::report::clock::Clock;
+use crate::report::human::seconds;
 use crate::report::progress::{Output, Progress};
 use crate::report::summary::{self, RunSummary};
 
@@ -243,11 +243,6 @@ impl<'a> Problem<'a> {
             column: at.map(|(_, column)| column),
         }
     }
-}
-
-/// Seconds with three decimals.
-pub(crate) fn seconds(time: Duration) -> f64 {
-    time.as_millis() as f64 / 1000.0
 }
 
 impl Sink for RawJson {

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use crate::event::{Event, Outcome, Sink};
 use crate::report::clock::Clock;
+use crate::report::human::seconds;
 use crate::report::record::{Behind, StepRecord, Turn};
 use crate::report::text;
 
@@ -81,10 +81,6 @@ impl Recorder {
     }
 }
 
-fn seconds(time: Duration) -> f64 {
-    time.as_millis() as f64 / 1000.0
-}
-
 impl Sink for Recorder {
     fn event(&self, event: Event) {
         let now = seconds(self.clock.elapsed());
@@ -152,6 +148,8 @@ impl Sink for Recorder {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::report::clock::testing::Hand;
     use crate::report::progress::testing::{output, run, started};

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use std::time::Duration;
+
 use super::*;
 use crate::report::clock::testing::Hand;
 use crate::report::progress::testing::{Paper, run};
