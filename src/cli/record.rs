@@ -83,11 +83,8 @@ struct Layers<'a> {
 
 impl Layers<'_> {
     fn of(&mut self, config: &ImageConfig) -> Vec<usize> {
-        // One entry for each layer, where the history is whole.
-        let mut history = config.history.iter().filter(|entry| !entry.empty_layer);
-        let ids = config.rootfs.diff_ids.iter();
-        ids.map(|digest| {
-            let created_by = history.next().and_then(|entry| entry.created_by.as_deref()).unwrap_or_default();
+        let layers = config.layers().map(|(digest, created_by)| {
+            let created_by = created_by.unwrap_or_default();
             *self.known.entry(digest.clone()).or_insert_with(|| {
                 self.list.push(LayerRecord {
                     digest: digest.to_string(),
@@ -96,7 +93,7 @@ impl Layers<'_> {
                 });
                 self.list.len() - 1
             })
-        })
-        .collect()
+        });
+        layers.collect()
     }
 }

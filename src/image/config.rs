@@ -134,6 +134,13 @@ impl ImageConfig {
         }
     }
 
+    /// The layers, the lowest first, with the instruction that made each. Histories of images from elsewhere may be
+    /// shorter than their layers, or missing.
+    pub fn layers(&self) -> impl Iterator<Item = (&Digest, Option<&str>)> {
+        let made = self.history.iter().filter(|entry| !entry.empty_layer).map(|entry| entry.created_by.as_deref());
+        self.rootfs.diff_ids.iter().zip(made.chain(std::iter::repeat(None)))
+    }
+
     pub fn platform(&self) -> Platform {
         Platform { os: self.os.clone(), architecture: self.architecture.clone(), variant: self.variant.clone() }
     }

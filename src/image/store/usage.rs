@@ -85,14 +85,12 @@ impl Store {
         let manifest = self.manifest(&info.manifest)?;
         info.compressed_size = manifest.config.size + manifest.layers.iter().map(|l| l.size).sum::<u64>();
         let config = self.image_config(&manifest.config.digest)?;
-        // Histories of images from elsewhere may be shorter than their layers, or missing.
-        let mut made = config.history.iter().filter(|h| !h.empty_layer).map(|h| h.created_by.clone());
-        for (diff_id, blob) in config.rootfs.diff_ids.iter().zip(&manifest.layers) {
+        for ((diff_id, created_by), blob) in config.layers().zip(&manifest.layers) {
             info.layers.push(LayerInfo {
                 diff_id: diff_id.clone(),
                 size: self.layer(diff_id).map(|layer| layer.size),
                 compressed_size: blob.size,
-                created_by: made.next().flatten(),
+                created_by: created_by.map(str::to_owned),
             });
         }
         info.size = info.layers.iter().filter_map(|layer| layer.size).sum();
