@@ -592,9 +592,9 @@ pub struct Report {
     /// List the runs that are recorded
     #[arg(long)]
     pub list: bool,
-    /// Page or list, or everything that is recorded as JSON on standard output
+    /// Page or list, or on standard output everything that is recorded as JSON, or a table of Markdown
     #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub format: TextOrJson,
+    pub format: TableFormat,
 }
 
 #[derive(Debug, Args)]

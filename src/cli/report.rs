@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::cli::App;
-use crate::cli::args::{Report, TextOrJson};
+use crate::cli::args::{Report, TableFormat};
 use crate::cli::machine;
 use crate::cli::workspace::store_path;
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ use crate::report::record::RunRecord;
 use crate::report::style::Paint;
 use crate::report::summary::Group;
 use crate::report::table::{Cell, Table};
-use crate::report::{files, html, human};
+use crate::report::{files, html, human, markdown};
 use crate::suggest;
 
 /// The one that was the last.
@@ -27,10 +27,17 @@ pub fn run(app: &App, args: &Report) -> Result<u8> {
     }
     let name = find(&store, args.run.as_deref().unwrap_or(LAST))?;
     let record = RunRecord::from_bytes(&name, &store.read_run(&name)?)?;
-    if args.format == TextOrJson::Json {
-        let value = serde_json::to_value(&record).map_err(|e| Error::failed("cannot write JSON").cause(e))?;
-        app.print_json(&value)?;
-        return Ok(0);
+    match args.format {
+        TableFormat::Text => {}
+        TableFormat::Json => {
+            let value = serde_json::to_value(&record).map_err(|e| Error::failed("cannot write JSON").cause(e))?;
+            app.print_json(&value)?;
+            return Ok(0);
+        }
+        TableFormat::Markdown => {
+            app.print(&markdown::run(&record))?;
+            return Ok(0);
+        }
     }
     let page = html::render(&record)?;
     if args.output == Path::new("-") {
@@ -66,7 +73,7 @@ fn find(store: &Store, wanted: &str) -> Result<String> {
     }
 }
 
-fn list(app: &App, store: &Store, format: TextOrJson) -> Result<u8> {
+fn list(app: &App, store: &Store, format: TableFormat) -> Result<u8> {
     let mut table = Table::with_heading(&["run", "started", "time", "built", "reused", "failed", "left out", ""])
         .right(2)
         .right(3)
@@ -88,7 +95,7 @@ fn list(app: &App, store: &Store, format: TextOrJson) -> Result<u8> {
         table.row([
             Cell::new(&name).paint(Paint::Strong),
             Cell::new(&record.started),
-            Cell::new(human::duration(std::time::Duration::try_from_secs_f64(record.seconds).unwrap_or_default())),
+            Cell::new(human::of_seconds(record.seconds)),
             number(count(Group::Built), Paint::Done),
             number(count(Group::Reused), Paint::None),
             number(count(Group::Failed), Paint::Failed),
@@ -108,9 +115,10 @@ fn list(app: &App, store: &Store, format: TextOrJson) -> Result<u8> {
         values.push(value);
     }
     match format {
-        TextOrJson::Json => app.print_json(&Value::Array(values))?,
-        TextOrJson::Text if table.is_empty() => app.say("no run is recorded"),
-        TextOrJson::Text => {
+        TableFormat::Json => app.print_json(&Value::Array(values))?,
+        _ if table.is_empty() => app.say("no run is recorded"),
+        TableFormat::Markdown => app.print(&table.markdown())?,
+        TableFormat::Text => {
             let (look, width) = app.table_look();
             app.print(&table.render(look, width))?;
         }

@@ -18,6 +18,11 @@ pub fn seconds(time: Duration) -> f64 {
     time.as_millis() as f64 / 1000.0
 }
 
+/// The same of seconds, as a record has them.
+pub fn of_seconds(seconds: f64) -> String {
+    duration(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+}
+
 /// How long something has been going on: whole seconds, so that the text keeps still.
 pub fn elapsed(time: Duration) -> String {
     whole(u128::from(time.as_secs()))

@@ -19,6 +19,7 @@ pub mod files;
 pub mod html;
 pub mod human;
 pub mod logs;
+pub mod markdown;
 pub mod metrics;
 pub mod plan;
 pub mod progress;

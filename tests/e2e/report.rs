@@ -75,6 +75,13 @@ fn runs_are_listed_found_and_foretold() {
     let first = runs[0]["name"].as_str().unwrap();
     let record = sandbox.run(&["report", first, "--format", "json"]).ok().json();
     assert_eq!(record["nodes"][1]["name"], "base");
+    let table = sandbox.run(&["report", first, "--format", "markdown"]).ok().stdout;
+    let rows: Vec<&str> = table.lines().collect();
+    assert!(rows[0].ends_with("jobs: 3 built, 1 failed") || rows[0].ends_with("job: 3 built, 1 failed"), "{table}");
+    assert!(
+        rows.iter().any(|row| row.starts_with("| other | failed |") && row.contains("`RUN sh /state` failed")),
+        "{table}"
+    );
     sandbox.run(&["report", "2999"]).exits(2).says("no run `2999` is recorded");
     // What was timed is expected to take as long again.
     let plan = sandbox.run(&["plan", "--pull", "-j", "1"]).ok().stdout;

@@ -3,8 +3,6 @@
 //! Everything that the page says is in its HTML; the script only filters. Templates escape whatever comes from a build,
 //! and the page's own policy (Content-Security-Policy) lets a browser load nothing, whatever got into it.
 
-use std::time::Duration;
-
 use minijinja::value::{Serde, Value};
 use minijinja::{AutoEscape, Environment, UndefinedBehavior, context};
 
@@ -24,17 +22,13 @@ pub fn render(run: &RunRecord) -> Result<String> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    environment.add_filter("time", time);
+    environment.add_filter("time", human::of_seconds);
     environment.add_filter("size", human::size);
     environment.add_template("page", PAGE).failed(cannot)?;
     let view = view::view(run);
     let page = environment.get_template("page").failed(cannot)?;
     let run = Value::from(Serde(view));
     page.render(context! { run, style => STYLE, script => SCRIPT }).failed(cannot)
-}
-
-fn time(seconds: f64) -> String {
-    human::duration(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
 #[cfg(test)]
