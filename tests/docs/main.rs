@@ -31,8 +31,8 @@ const EXCEPTIONS: [(&str, &str); 7] = [
     ("docs/howto/ci.md", "skopeo copy --all oci:build/images docker://registry.example/shop"),
     ("docs/howto/editor.md", "taplo check"),
     ("docs/start-runtime.md", "docker run --user root "),
-    ("docs/tutorial.md", "apt-get install --yes mmdebstrap git build-essential"),
-    ("docs/tutorial.md", "cargo build --release --locked"),
+    ("docs/tutorial.md", "apt-get update && apt-get install --yes mmdebstrap git build-essential"),
+    ("docs/tutorial.md", "git clone ADDRESS-OF-THE-REPOSITORY kollage && cd kollage"),
 ];
 
 fn root() -> PathBuf {
