@@ -4,6 +4,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+use super::names;
 use crate::error::{Context as _, Error, Result};
 
 /// Path below the new catalogue, and content.
@@ -15,6 +16,19 @@ const FILES: [(&str, &str); 6] = [
     ("images/hello/image.toml", include_str!("init/hello.toml")),
     ("images/hello/hello.sh", include_str!("init/hello.sh")),
 ];
+
+/// In `kollage.toml`.
+const NAMESPACE: &str = "namespace = \"example\"";
+
+/// That of the directory, so that the images of two catalogues have two names; where it can't be part of the name of
+/// an image, that of the template.
+fn namespace(dir: &Path) -> String {
+    let whole = std::path::absolute(dir).unwrap_or_default();
+    let name = whole.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    // The first part of a name with a dot in it, or `localhost`, is a registry.
+    let usable = names::repository(&name).is_ok() && !name.contains('.') && name != "localhost";
+    if usable { name } else { "example".into() }
+}
 
 /// Writes the catalogue; what it wrote comes back. Nothing that is there is touched: if any of its files exists,
 /// nothing is written at all.
@@ -35,6 +49,7 @@ pub fn init(dir: &Path) -> Result<Vec<PathBuf>> {
             .create_new(true)
             .open(path)
             .unusable(|| format!("cannot create `{}`", path.display()))?;
+        let text = text.replace(NAMESPACE, &format!("namespace = \"{}\"", namespace(dir)));
         file.write_all(text.as_bytes()).unusable(|| format!("cannot write `{}`", path.display()))?;
     }
     Ok(paths)

@@ -14,6 +14,7 @@ use crate::dockerfile::{self, Inputs, Resolved};
 use crate::engine::{BaseSource, Check};
 use crate::fit::Rules;
 use crate::graph::node::{Edge, EdgeKind, Graph, Node, NodeId, NodeKind, Spec};
+use crate::suggest;
 use crate::template::{self, Rendered};
 
 /// Says on the image which plugins it has, in the order of their layers.
@@ -216,6 +217,7 @@ impl Assembly<'_> {
                 Target::Base(source) => match self.placed.get(reference) {
                     Some(id) => *id,
                     None => {
+                        self.graph.odd.0.extend(self.mistyped(&image.resolved, reference, &source));
                         let id = self.graph.push(base_node(reference, source));
                         self.placed.insert(reference.clone(), id);
                         id
@@ -256,6 +258,14 @@ impl Assembly<'_> {
             Ok(source) => Ok(Target::Base(source)),
             Err(reason) => Err(one(bad_reference(&image.resolved, reference, &reason))),
         }
+    }
+
+    /// A name without registry and tag that is nearly one of the catalogue.
+    fn mistyped(&self, resolved: &Resolved, reference: &str, source: &BaseSource) -> Option<Diagnostic> {
+        let bare = matches!(source, BaseSource::Registry { .. }) && !reference.contains(['/', ':', '@']);
+        let near = bare.then(|| suggest::near(reference, self.catalogue.images.keys().map(String::as_str)))??;
+        let message = format!("no image of the catalogue is called `{reference}`; it is taken from a registry");
+        Some(at_reference(resolved, reference, Diagnostic::warning(message)).hint(near))
     }
 
     fn allows(&self, reference: &str) -> bool {

@@ -16,6 +16,8 @@ pub struct NodeId(pub usize);
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     pub nodes: Vec<Node>,
+    /// What looks like a mistake in how they are put together, and may be meant.
+    pub odd: Diagnostics,
 }
 
 #[derive(Clone, Debug)]
@@ -121,7 +123,7 @@ impl Graph {
 
     /// What is odd in the Dockerfiles of the selected nodes but stops nothing, and build arguments that none takes.
     pub fn warnings(&self) -> Diagnostics {
-        let mut warnings = Diagnostics::default();
+        let mut warnings = self.odd.clone();
         let specs: Vec<&Spec> = self.nodes.iter().filter_map(Node::spec).collect();
         for spec in self.nodes.iter().filter(|n| n.selected).filter_map(Node::spec) {
             warnings.extend(spec.resolved.dockerfile.warnings.clone());

@@ -12,6 +12,28 @@ fn finding<'a>(json: &'a Value, check: &str) -> &'a Value {
 }
 
 #[test]
+fn a_new_catalogue_has_names_of_its_own() {
+    let sandbox = Sandbox::new();
+    for (directory, expected) in [("shop", "shop/hello:"), ("Über uns", "example/hello:"), ("a.b", "example/hello:")] {
+        let path = sandbox.path(directory);
+        sandbox.run(&["init", path.to_str().unwrap()]).ok();
+        let listed = sandbox.run(&["list", "-C", path.to_str().unwrap(), "--format", "json"]).ok().stdout;
+        assert!(listed.contains(&format!("\"{expected}")), "{listed}");
+    }
+}
+
+#[test]
+fn a_name_that_is_nearly_an_image_of_the_catalogue_is_pointed_out() {
+    let sandbox = Sandbox::with_base();
+    sandbox.base("FROM {{ parent }}\n");
+    sandbox.write("images/web/Dockerfile", "FROM bsae\n");
+    let warned = sandbox.run(&["plan", "web"]).ok().says("no image of the catalogue is called `bsae`");
+    warned.says("images/web/Dockerfile:1:6").says("did you mean `base`?");
+    sandbox.write("images/web/Dockerfile", "FROM debian\n");
+    assert_eq!(sandbox.run(&["plan", "web"]).ok().stderr, "");
+}
+
+#[test]
 fn doctor_says_what_works_and_what_is_to_be_mended() {
     if !is_root() {
         return;
