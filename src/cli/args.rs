@@ -472,8 +472,8 @@ pub struct RunArgs {
     /// Image: its name in the catalogue, or a name that the store knows
     #[arg(value_name = "IMAGE")]
     pub image: String,
-    /// Command to run instead of the image's own
-    #[arg(value_name = "CMD", last = true)]
+    /// Command to run instead of the image's own; a `--` before it is left out
+    #[arg(value_name = "CMD", trailing_var_arg = true, allow_hyphen_values = true)]
     pub command: Vec<String>,
     /// Give it a terminal of its own
     #[arg(short, long)]

@@ -8,7 +8,6 @@ use crate::cli::args::{Plan, TextOrJson};
 use crate::cli::machine::{self, EngineFlags};
 use crate::cli::no_cache::no_cache;
 use crate::cli::outcome;
-use crate::cli::surroundings::surroundings;
 use crate::cli::workspace::{Workspace, store_path, wrong_definitions};
 use crate::context::HashTable;
 use crate::error::{Error, Result};
@@ -47,11 +46,9 @@ pub fn run(app: &App, args: &Plan) -> Result<u8> {
     let table = HashTable::load(&table_path);
     let history = History::load(&store.state_path(machine::HISTORY), &engine);
     let settings = Settings {
-        platform: workspace.inputs.platform.clone(),
-        source_date_epoch: workspace.source_date_epoch,
         no_cache: no_cache(&args.again, &graph)?,
         refresh: args.pull,
-        surroundings: surroundings(&args.surroundings, workspace.catalogue.settings.build.network)?,
+        ..workspace.planning(&args.surroundings)?
     };
     let planner = Planner::new(&graph, &settings, &table, &history);
     let planned = planner.plan().map_err(wrong_definitions)?;

@@ -8,14 +8,12 @@ use crate::catalogue::{Catalogue, PluginDef};
 use crate::cli::App;
 use crate::cli::args::{PluginCheck, PluginCommand, PluginLs, Select, TextOrJson};
 use crate::cli::machine::{self, EngineFlags};
-use crate::cli::surroundings::surroundings;
 use crate::cli::workspace::{Workspace, store_path, wrong_definitions};
 use crate::context::HashTable;
-use crate::engine::NoCache;
 use crate::error::{Error, Kind, Result};
 use crate::fit;
 use crate::graph::node::NodeKind;
-use crate::graph::plan::{Planner, Settings};
+use crate::graph::plan::Planner;
 use crate::report::style::Paint;
 use crate::report::table::{Cell, Table};
 use crate::schedule::history::History;
@@ -113,13 +111,7 @@ fn check(app: &App, args: &PluginCheck) -> Result<u8> {
     let engine = machine::engine(store.clone(), EngineFlags::default(), &workspace.catalogue.settings, &app.env)?;
     let table = HashTable::load(&store.state_path(machine::HASH_TABLE));
     let history = History::load(&store.state_path(machine::HISTORY), &engine);
-    let settings = Settings {
-        platform: workspace.inputs.platform.clone(),
-        source_date_epoch: workspace.source_date_epoch,
-        no_cache: NoCache::default(),
-        refresh: false,
-        surroundings: surroundings(&Default::default(), workspace.catalogue.settings.build.network)?,
-    };
+    let settings = workspace.planning(&Default::default())?;
     let planned = Planner::new(&graph, &settings, &table, &history).plan().map_err(wrong_definitions)?;
     let mut rows = Table::with_heading(&["image", "plugin", "fit"]);
     let mut misfits: Vec<Error> = Vec::new();

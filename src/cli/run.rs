@@ -1,21 +1,26 @@
 //! `kollage run`: a command in an image, on a copy that is thrown away. `kollage shell` runs its shells the same way.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
 
 use crate::cli::args::{self, RunArgs, Select, Settings};
 use crate::cli::machine::{self, EngineFlags};
 use crate::cli::signals;
-use crate::cli::workspace::{Workspace, build_arg, catalogue_root, store_path};
+use crate::cli::workspace::{Workspace, build_arg, catalogue_root, store_path, wrong_definitions};
 use crate::cli::{App, terminal};
+use crate::context::HashTable;
 use crate::dockerfile::step::Network;
 use crate::engine::Built;
 use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::embedded::run::{Finished, RunRequest};
 use crate::error::{Error, Result};
 use crate::event::Cancel;
+use crate::graph::plan::Planner;
+use crate::image::config::ImageConfig;
 use crate::image::digest::KeyHasher;
 use crate::image::store::{Ref, Store};
+use crate::schedule::history::History;
 use crate::suggest;
 
 pub fn run(app: &App, args: &RunArgs) -> Result<u8> {
@@ -28,8 +33,17 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8> {
     let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
     let image = find(&store, &args.image, workspace.as_ref())?;
     let config = store.image_config(&store.manifest(&image.manifest)?.config.digest)?;
-    let settings = workspace.map(|w| w.catalogue.settings).unwrap_or_default();
-    let engine = machine::engine(store, EngineFlags::default(), &settings, &app.env)?;
+    let settings = workspace.as_ref().map(|w| w.catalogue.settings.clone()).unwrap_or_default();
+    let engine = machine::engine(store.clone(), EngineFlags::default(), &settings, &app.env)?;
+    if let Some(workspace) = workspace.filter(|w| w.catalogue.images.contains_key(&args.image))
+        && !is_current(workspace, &args.image, &config, &store, &engine).unwrap_or(false)
+    {
+        let name = &args.image;
+        app.say(&format!(
+            "note: {} is not what the catalogue makes now: `kollage build {name}` makes that",
+            image.name
+        ));
+    }
     // Only its configuration matters for running.
     let built = Built { key: KeyHasher::new("run").finish(), config, size: 0 };
     let mut env = Vec::new();
@@ -55,6 +69,29 @@ pub fn run(app: &App, args: &RunArgs) -> Result<u8> {
         false => engine.run(&built, &request, Some(io::stdin().as_fd()), &cancel)?,
     };
     Ok(code(app, &image.name, finished))
+}
+
+/// Whether a build would find nothing to do. An image of the same name may be from earlier definitions, with other
+/// plugins, or of another catalogue.
+fn is_current(
+    mut workspace: Workspace,
+    image: &str,
+    config: &ImageConfig,
+    store: &Store,
+    engine: &EmbeddedEngine,
+) -> Result<bool> {
+    workspace.selected = BTreeSet::from([image.to_owned()]);
+    let graph = workspace.graph()?;
+    let table = HashTable::load(&store.state_path(machine::HASH_TABLE));
+    let history = History::load(&store.state_path(machine::HISTORY), engine);
+    let settings = workspace.planning(&Default::default())?;
+    let planned = Planner::new(&graph, &settings, &table, &history).plan().map_err(wrong_definitions)?;
+    let name = workspace.catalogue.image_ref(image);
+    let built = graph
+        .ids()
+        .find(|id| graph.node(*id).spec().is_some_and(|spec| spec.names.contains(&name)))
+        .and_then(|id| planned[id.0].built.clone());
+    Ok(built.is_some_and(|built| built.config.rootfs == config.rootfs))
 }
 
 /// With a terminal of its own, shown on the one that the person sits at.

@@ -10,7 +10,6 @@ use crate::cli::args::{Select, Settings as SettingsArgs, ShellArgs};
 use crate::cli::machine::{self, EngineFlags};
 use crate::cli::run;
 use crate::cli::signals;
-use crate::cli::surroundings::surroundings;
 use crate::cli::workspace::{Workspace, catalogue_root, store_path, wrong_definitions};
 use crate::context::HashTable;
 use crate::dockerfile::step::{Action as StepAction, LoweredStage, Step};
@@ -21,7 +20,7 @@ use crate::engine::{BuildJob, Built, Ctl, NoCache};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cancel, Silent};
 use crate::graph::node::{Graph, NodeId};
-use crate::graph::plan::{Planned, Planner, Settings};
+use crate::graph::plan::{Planned, Planner};
 use crate::image::config::ImageConfig;
 use crate::image::digest::{Digest, KeyHasher};
 use crate::image::store::Store;
@@ -167,13 +166,7 @@ impl Steps {
         })?;
         let table = HashTable::load(&store.state_path(machine::HASH_TABLE));
         let history = History::load(&store.state_path(machine::HISTORY), engine);
-        let settings = Settings {
-            platform: workspace.inputs.platform.clone(),
-            source_date_epoch: workspace.source_date_epoch,
-            no_cache: NoCache::Nothing,
-            refresh: false,
-            surroundings: surroundings(&args.surroundings, workspace.catalogue.settings.build.network)?,
-        };
+        let settings = workspace.planning(&args.surroundings)?;
         let planner = Planner::new(&graph, &settings, &table, &history);
         let plan = planner.plan().map_err(wrong_definitions)?;
         let job = job(&planner, &plan, id)?;

@@ -5,11 +5,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::catalogue::{Catalogue, ConfigFiles, Overrides};
-use crate::cli::args::{Global, Select, Settings};
+use crate::cli::args::{self, Global, Select, Settings};
 use crate::cli::environment::Environment;
+use crate::cli::surroundings::surroundings;
 use crate::diag::Diagnostics;
 use crate::dockerfile::Inputs;
+use crate::engine::NoCache;
 use crate::error::{Error, Result};
+use crate::graph;
 use crate::graph::assemble::assemble;
 use crate::graph::node::Graph;
 use crate::graph::select::{Selection, select};
@@ -93,6 +96,17 @@ impl Workspace {
     pub fn graph(&self) -> Result<Graph> {
         assemble(&self.catalogue, &self.selected, &self.inputs)
             .map_err(|problems| wrong_definitions(self.catalogue.with_both_places(problems)))
+    }
+
+    /// For a plan of what the store has, nothing asked for anew.
+    pub fn planning(&self, flags: &args::Surroundings) -> Result<graph::plan::Settings> {
+        Ok(graph::plan::Settings {
+            platform: self.inputs.platform.clone(),
+            source_date_epoch: self.source_date_epoch,
+            no_cache: NoCache::Nothing,
+            refresh: false,
+            surroundings: surroundings(flags, self.catalogue.settings.build.network)?,
+        })
     }
 }
 

@@ -72,8 +72,12 @@ fn a_file_of_one_image_rebuilds_that_image_alone() {
     assert_eq!(actions(&sandbox, &[]), ["service"]);
     let plan = sandbox.run(&["plan"]).ok();
     assert!(plan.stdout.contains("`file` in the context changed"), "{}", plan.stdout);
+    // What is run is what was built, and that it isn't what would be built is said.
+    let old = sandbox.run(&["run", "service"]).ok().says("is not what the catalogue makes now");
+    assert_eq!(old.stdout, "one\nbase\n");
     sandbox.build(&[]);
-    assert_eq!(sandbox.run(&["run", "service"]).ok().stdout, "two\nbase\n");
+    let new = sandbox.run(&["run", "service"]).ok();
+    assert_eq!((new.stdout.as_str(), new.stderr.as_str()), ("two\nbase\n", ""));
     // A comment, a time and another file beside it are no input.
     sandbox.write("images/service/unused", "x");
     let recipe = fs::read_to_string(sandbox.catalogue().join("images/service/Dockerfile.j2")).unwrap();
@@ -182,6 +186,8 @@ fn run_keeps_the_exit_code_and_nothing_else() {
     sandbox.run(&["run", "service", "--", "sh", "-c", "echo x > /service; exit 3"]).exits(3);
     assert_eq!(sandbox.run(&["run", "service"]).ok().stdout, "one\nbase\n");
     assert_eq!(sandbox.run(&["run", "service", "-u", "app", "--", "id", "-u"]).ok().stdout, "1000\n");
+    // As with docker run, and with what is like an option.
+    assert_eq!(sandbox.run(&["run", "service", "echo", "-n", "--", "-t"]).ok().stdout, "-- -t");
     sandbox.run(&["run", "service", "--", "no-such-program"]).exits(127);
     sandbox.run(&["run", "servce"]).exits(2).says("service");
 }
