@@ -349,7 +349,8 @@ fn house_folders(house: &House, below: &str, problems: &mut Diagnostics) -> Vec<
             problems.push(Diagnostic::error(format!("`{}` has no {file}", path.display())).hint(hint));
         } else {
             let message = format!("`{}` holds no definition and is left out", path.display());
-            problems.push(Diagnostic::warning(message).hint(format!("a definition is a folder with `{file}`")));
+            let or = if below == "images" { " or a `Dockerfile`" } else { "" };
+            problems.push(Diagnostic::warning(message).hint(format!("a definition is a folder with `{file}`{or}")));
         }
     }
     folders

@@ -101,7 +101,14 @@ impl<'a> Reader<'a> {
             let text = node.place.file.text.get(node.place.span.clone()).unwrap_or_default();
             problem = problem.hint(format!("write it in quotes: \"{text}\""));
         } else if let (true, Value::String(text)) = (expected.starts_with("a list"), &node.value) {
-            problem = problem.hint(format!("write it as a list: [{text:?}]"));
+            // A command that was written as for a shell.
+            let words: Vec<String> = match name.rsplit('.').next() {
+                Some("run" | "command" | "cmd" | "entrypoint") => {
+                    text.split_whitespace().map(|w| format!("{w:?}")).collect()
+                }
+                _ => vec![format!("{text:?}")],
+            };
+            problem = problem.hint(format!("write it as a list: [{}]", words.join(", ")));
         }
         self.out.problems.push(problem);
     }

@@ -136,9 +136,10 @@ fn undefined(expression: &str, variables: &Value) -> Option<String> {
                     return Some(format!("did you mean `{path}{near}`?"));
                 }
                 let all: Vec<String> = known.iter().map(|k| format!("`{path}{k}`")).collect();
+                let who = if path.ends_with(".vars.") { "; [vars] of the definition sets them" } else { "" };
                 return match all.len() {
-                    0 => Some(format!("`{}` is empty", path.trim_end_matches('.'))),
-                    1..=16 => Some(format!("there are {}", all.join(", "))),
+                    0 => Some(format!("`{}` is empty{who}", path.trim_end_matches('.'))),
+                    1..=16 => Some(format!("there are {}{who}", all.join(", "))),
                     _ => None,
                 };
             }

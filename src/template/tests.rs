@@ -61,7 +61,7 @@ error: the recipe of image `keystone` cannot be rendered: `shell_quote` wants a 
     assert_snapshot!(render("CMD {{ image.vars.comand | json }}\n"), @r##"
 error: the recipe of image `keystone` cannot be rendered: `json` got an undefined value
   at images/keystone/Dockerfile.j2:1:28: json
-  hint: `image.vars.comand` is undefined; there are `image.vars.answer`, `image.vars.list`
+  hint: `image.vars.comand` is undefined; there are `image.vars.answer`, `image.vars.list`; [vars] of the definition sets them
 "##);
 }
 

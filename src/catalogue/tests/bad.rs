@@ -612,6 +612,6 @@ error: there is no directory `images`
 error: `plugins/x` has no plugin.toml
   hint: write `plugins/x/plugin.toml`
 warning: `images/empty` holds no definition and is left out
-  hint: a definition is a folder with `image.toml`
+  hint: a definition is a folder with `image.toml` or a `Dockerfile`
 "##);
 }

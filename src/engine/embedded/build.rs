@@ -234,6 +234,10 @@ impl Build<'_> {
             };
             let reason = tail.borrow().reason().filter(|_| self.is_worth_a_try(step, &error));
             let Some(reason) = reason.filter(|_| tries <= retries) else {
+                let error = match tail.borrow().hint() {
+                    Some(hint) => error.hint(hint),
+                    None => error,
+                };
                 return Err(if tries > 1 { error.cause(format!("it was tried {tries} times")) } else { error });
             };
             let wait = transient::wait(retry_wait, tries);
@@ -363,7 +367,8 @@ impl Build<'_> {
         if let (true, Some(program)) = (check.when_there, check.run.first())
             && !self.has_program(program, built)?
         {
-            return Ok(());
+            // It is counted among the steps.
+            return self.timed(format!("Check: there is no {program} in the image"), |_, _| Ok(((), false)));
         }
         let command = check.run.join(" ");
         self.timed(format!("Check: {command}"), |build, number| {

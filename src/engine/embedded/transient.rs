@@ -115,6 +115,21 @@ impl Tail {
         }
         self.0.iter().rev().find_map(|line| SIGNS.iter().find(|sign| has(line, sign.words)).map(|sign| sign.reason))
     }
+
+    /// What to do about a package that wasn't found: the most usual mistake, and its message is far up in the output.
+    pub fn hint(&self) -> Option<String> {
+        self.0.iter().find_map(|line| {
+            let package = line
+                .strip_prefix("e: unable to locate package ")
+                .or_else(|| line.strip_prefix("e: package '")?.strip_suffix("' has no installation candidate"));
+            if let Some(package) = package {
+                let package = package.trim();
+                return Some(format!("apt knows no package `{package}`: is it spelled right, and in this release?"));
+            }
+            let wanted = line.split_once("no matching distribution found for ")?.1.trim();
+            Some(format!("pip found no `{wanted}` for this Python: are name and version right?"))
+        })
+    }
 }
 
 /// How long to wait before the next try: twice as long each time, and not all steps of a run at once.
@@ -175,6 +190,19 @@ mod tests {
         ] {
             assert_eq!(reason(output), Some(expected), "{output}");
         }
+    }
+
+    #[test]
+    fn packages_that_were_not_found_are_named() {
+        let hint = |output: &str| {
+            let mut tail = Tail::default();
+            output.lines().for_each(|line| tail.push(line));
+            tail.hint().unwrap_or_default()
+        };
+        assert!(hint("Reading…\nE: Unable to locate package nginx-lite\nmore").contains("`nginx-lite`"));
+        assert!(hint("E: Package 'libc7' has no installation candidate").contains("`libc7`"));
+        assert!(hint("ERROR: No matching distribution found for keystonee==99 (from x)").contains("`keystonee==99"));
+        assert_eq!(hint("E: Sub-process returned an error code"), "");
     }
 
     #[test]
