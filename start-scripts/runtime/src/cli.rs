@@ -1,9 +1,9 @@
 //! Names and arguments. Called by one of Kolla's names, the program is that one; its own are `kollage-start COMMAND`.
 
-use crate::config::Config;
 use crate::environment::Environment;
 use crate::error::{Failure, Result};
 use crate::health;
+use crate::service::Wanted;
 use crate::set_configs;
 use crate::start::Start;
 use std::ffi::{OsStr, OsString};
@@ -15,10 +15,13 @@ Starts a service in a container: puts its configuration in place, gives up root,
 
 Usage: kollage-start COMMAND
 
-  start                    what kolla_start does
+  start [--service NAME]   what kolla_start does, with the steps that a bundle has for a service
+  task [--service NAME] TASK
+                           one of the service's tasks, after what comes before every start
   set-configs [--check]    what kolla_set_configs does
   extend-start             what kolla_extend_start does
   copy-cacerts             what kolla_copy_cacerts does
+  healthcheck              whether the service is well, as its definition has it
   healthcheck KIND …       whether a service is well:
     http [OPTIONS] URL       answers with a status below 400; options are those of curl, --ca FILE verifies
     port PROCESS PORT…       has a connection with one of the ports at either end
@@ -46,11 +49,18 @@ pub fn run(mut arguments: impl Iterator<Item = OsString>, environment: &Environm
         _ if arguments.is_empty() => "--help".into(),
         _ => arguments.remove(0),
     };
-    match (command.as_str(), &arguments[..]) {
-        ("start", []) => Start::new(environment)?.run(),
-        ("set-configs", arguments) if arguments.is_empty() || arguments == ["--check"] => {
-            let start = Start::new(environment)?;
-            let config = Config::load(&start.places.config)?;
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match (command.as_str(), &words[..]) {
+        ("start", arguments @ ([] | ["--service", _])) => {
+            Start::new(environment, arguments.get(1).copied())?.run(Wanted::Start)
+        }
+        ("task", ["--service", service, task] | [task, "--service", service]) => {
+            Start::new(environment, Some(service))?.run(Wanted::Task(task))
+        }
+        ("task", [task]) => Start::new(environment, None)?.run(Wanted::Task(task)),
+        ("set-configs", [] | ["--check"]) => {
+            let start = Start::new(environment, None)?;
+            let Some(config) = start.config()? else { return Ok(0) };
             if arguments.is_empty() {
                 set_configs::configure(&config, &start.places, &start.users, start.strategy()?)?;
             } else {
@@ -58,13 +68,14 @@ pub fn run(mut arguments: impl Iterator<Item = OsString>, environment: &Environm
             }
             Ok(0)
         }
-        ("extend-start", []) => Start::new(environment)?.extend(),
-        ("copy-cacerts", []) => Start::new(environment)?.certificates().map(|_| 0),
-        ("healthcheck", [kind, arguments @ ..]) => health::check(kind, arguments, &environment.health).map(|()| 0),
+        ("extend-start", []) => Start::new(environment, None)?.extend(),
+        ("copy-cacerts", []) => Start::new(environment, None)?.certificates().map(|_| 0),
+        ("healthcheck", []) => Start::new(environment, None)?.healthcheck().map(|()| 0),
+        ("healthcheck", [kind, ..]) => health::check(kind, &arguments[1..], &environment.health).map(|()| 0),
         ("--help" | "-h" | "help", []) => print(HELP),
         ("--version" | "-V", []) => print(concat!("kollage-start ", env!("CARGO_PKG_VERSION"), "\n")),
-        (command, arguments) => {
-            let all = [&[command.to_string()], arguments].concat().join(" ");
+        (command, words) => {
+            let all = [&[command], words].concat().join(" ");
             Err(Failure::refused(format!("don't know what `{all}` is; `kollage-start --help` lists the commands")))
         }
     }

@@ -1,5 +1,6 @@
 //! Every variable that the runtime reads, read once. Those that Kolla has count when they are set, even to nothing.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -33,6 +34,13 @@ pub struct Environment {
     pub ca_bundle: Option<PathBuf>,
     /// What OpenSSL, Python's requests and curl are told by where that is, and whether somebody told them already.
     pub ca_variables: Vec<(&'static str, bool)>,
+    /// The service whose definition counts, and where the bundle with it is.
+    pub service: Option<String>,
+    pub start_dir: Option<PathBuf>,
+    /// Whom the image is run as, where it was said when the container was made.
+    pub image_user: Option<String>,
+    /// Everything, for the tasks and steps of a definition, which name variables themselves.
+    pub all: BTreeMap<OsString, OsString>,
     pub path: OsString,
     pub health: HealthEnvironment,
 }
@@ -68,6 +76,10 @@ impl Environment {
             ca_variables: ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"]
                 .map(|name| (name, std::env::var_os(name).is_some()))
                 .into(),
+            service: filled("KOLLAGE_SERVICE"),
+            start_dir: path("KOLLAGE_START_DIR"),
+            image_user: filled("KOLLAGE_IMAGE_USER"),
+            all: std::env::vars_os().collect(),
             path: std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into()),
             health: HealthEnvironment {
                 max_time: filled("HEALTHCHECK_CURL_MAX_TIME"),

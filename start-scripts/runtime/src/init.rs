@@ -7,19 +7,26 @@ use crate::privileges::Privileges;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Seek, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 /// A program, and as whom it runs.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Launch {
     pub program: PathBuf,
     /// The first is what the program sees as its own name.
     pub words: Vec<OsString>,
     pub privileges: Privileges,
     pub environment: Vec<(OsString, OsString)>,
+    /// What it doesn't find in its environment, unless it is in `environment`.
+    pub without: Vec<OsString>,
+    /// What it reads, instead of this process's standard input.
+    pub input: Option<Vec<u8>>,
+    pub directory: Option<PathBuf>,
 }
 
 /// What process 1 does. (Any other process is only replaced: there is an init already.)
@@ -73,7 +80,7 @@ impl Init {
     pub fn run(&self, launch: &Launch) -> Result<u8> {
         if rustix::process::getpid().as_raw_nonzero().get() != 1 || self.mode == Mode::Off {
             launch.privileges.take()?;
-            let error = launch.command().exec();
+            let error = launch.command()?.exec();
             return Err(refused(&launch.program, &error));
         }
         self.supervise(launch)
@@ -116,7 +123,7 @@ impl Init {
         let started = std::thread::scope(|scope| {
             let thread = scope.spawn(|| -> Result<u32> {
                 launch.privileges.take()?;
-                let child = launch.command().process_group(0).spawn();
+                let child = launch.command()?.process_group(0).spawn();
                 child.map(|child| child.id()).map_err(|error| refused(&launch.program, &error))
             });
             thread.join().unwrap_or_else(|_| Err(Failure::refused("the thread that starts the command broke off")))
@@ -132,23 +139,40 @@ impl Init {
 }
 
 impl Launch {
-    fn command(&self) -> Command {
+    fn command(&self) -> Result<Command> {
         let mut command = Command::new(&self.program);
         if let Some((name, words)) = self.words.split_first() {
             command.arg0(name).args(words);
+        }
+        for name in &self.without {
+            command.env_remove(name);
         }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if let Some(home) = self.privileges.home() {
             command.env("HOME", home);
         }
-        command
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        if let Some(input) = &self.input {
+            command.stdin(in_memory(input).map_err(|error| Failure::system("hand text to a command", error))?);
+        }
+        Ok(command)
     }
+}
+
+/// A file without a name, so that what is in it is nowhere on a disk and in nobody's arguments.
+fn in_memory(bytes: &[u8]) -> std::io::Result<File> {
+    let mut file = File::from(rustix::fs::memfd_create("input", rustix::fs::MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file)
 }
 
 /// Whether standard input is a terminal that this process may use now.
 fn terminal() -> bool {
-    let own = rustix::process::getpgrp();
-    rustix::termios::tcgetpgrp(rustix::stdio::stdin()).is_ok_and(|foreground| foreground == own)
+    // In this order: in a new namespace without a session of its own there is no process group to ask for.
+    rustix::termios::tcgetpgrp(rustix::stdio::stdin()).is_ok_and(|foreground| foreground == rustix::process::getpgrp())
 }
 
 /// Reaps whatever ended. The exit code, once the command is among it.

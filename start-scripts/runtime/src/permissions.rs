@@ -59,7 +59,7 @@ fn below(path: &Path, called: &Path, rule: &Permission, owner: (u32, u32)) {
 
 /// Changes what differs: a needless change would copy a file of the image into the container's own layer. Links are
 /// never followed here: a service could have made one to a file that isn't its own.
-fn one(path: &Path, uid: u32, gid: u32, perm: Option<u32>) -> io::Result<()> {
+pub(crate) fn one(path: &Path, uid: u32, gid: u32, perm: Option<u32>) -> io::Result<()> {
     let there = fs::symlink_metadata(path)?;
     let chown = (there.uid(), there.gid()) != (uid, gid);
     if chown {

@@ -29,20 +29,25 @@ impl Privileges {
             None => None,
         };
         let capabilities = capabilities.map(named).transpose()?;
-        let no_new_privs = match no_new_privs {
-            None | Some("0" | "no" | "false") => false,
-            Some("1" | "yes" | "true") => true,
-            Some(other) => return Err(Failure::wrong(format!("KOLLAGE_NO_NEW_PRIVS: `{other}` is not yes or no"))),
-        };
-        let mut privileges = Privileges { identity, capabilities, no_new_privs, home: None };
-        if privileges.changes() {
-            privileges.home = privileges.identity.as_ref().map(|identity| identity.home.clone());
-        }
-        privileges.possible()?;
-        Ok(privileges)
+        let privileges = Privileges { identity, capabilities, no_new_privs: said(no_new_privs)?, home: None };
+        privileges.with_home().possible("KOLLAGE_USER")
     }
 
-    fn possible(&self) -> Result<()> {
+    /// Those of one step of a service.
+    pub fn of(users: &Users, user: &str, no_new_privs: Option<&str>) -> Result<Privileges> {
+        let identity = Some(users.identity(user)?);
+        let privileges = Privileges { identity, no_new_privs: said(no_new_privs)?, ..Privileges::default() };
+        privileges.with_home().possible(user)
+    }
+
+    fn with_home(mut self) -> Privileges {
+        if self.changes() {
+            self.home = self.identity.as_ref().map(|identity| identity.home.clone());
+        }
+        self
+    }
+
+    fn possible(self, whose: &str) -> Result<Privileges> {
         let system = |error: rustix::io::Errno| Failure::system("read the capabilities of this process", error);
         let have = thread::capabilities(None).map_err(system)?;
         if let Some(identity) = &self.identity
@@ -50,7 +55,7 @@ impl Privileges {
             && !have.effective.contains(CapabilitySet::SETUID | CapabilitySet::SETGID)
         {
             return Err(Failure::refused(format!(
-                "KOLLAGE_USER: user {} can't become {}:{}; start the container as root, or as that user",
+                "{whose}: user {} can't become {}:{}; start the container as root, or as that user",
                 geteuid().as_raw(),
                 identity.uid,
                 identity.gid
@@ -63,7 +68,7 @@ impl Privileges {
             let why = format!("KOLLAGE_CAPABILITIES: the container was not given {names} (docker run --cap-add)");
             return Err(Failure::refused(why));
         }
-        Ok(())
+        Ok(self)
     }
 
     fn changes(&self) -> bool {
@@ -111,6 +116,15 @@ impl Privileges {
 
     fn runs_as_root(&self) -> bool {
         self.identity.as_ref().map_or(geteuid().is_root(), |identity| identity.uid == 0)
+    }
+}
+
+/// KOLLAGE_NO_NEW_PRIVS.
+fn said(no_new_privs: Option<&str>) -> Result<bool> {
+    match no_new_privs {
+        None | Some("0" | "no" | "false") => Ok(false),
+        Some("1" | "yes" | "true") => Ok(true),
+        Some(other) => Err(Failure::wrong(format!("KOLLAGE_NO_NEW_PRIVS: `{other}` is not yes or no"))),
     }
 }
 

@@ -11,6 +11,15 @@ pub struct Users {
     users: Vec<User>,
     groups: Vec<Group>,
     stand_ins: Vec<(String, StandIn)>,
+    /// Those who are stood in for although the image knows them.
+    replaced: Vec<String>,
+}
+
+/// A user and the group of its own.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Numbers {
+    pub uid: u32,
+    pub gid: u32,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -35,6 +44,14 @@ enum StandIn {
     Number(u32, u32),
 }
 
+impl Numbers {
+    /// Who isn't root can only be who he is.
+    pub fn of_ordinary_user() -> Option<Numbers> {
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        (uid != 0).then_some(Numbers { uid, gid })
+    }
+}
+
 /// Whom to run as.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Identity {
@@ -54,7 +71,7 @@ impl Users {
     pub fn read(passwd: &[u8], group: &[u8]) -> Users {
         let users = String::from_utf8_lossy(passwd).lines().filter_map(user).collect();
         let groups = String::from_utf8_lossy(group).lines().filter_map(group_line).collect();
-        Users { users, groups, stand_ins: Vec::new() }
+        Users { users, groups, ..Users::default() }
     }
 
     /// `keystone=nova,glance=42424:42424,cinder=42424`: whom to take for users that the image lacks.
@@ -77,8 +94,30 @@ impl Users {
         Ok(self)
     }
 
+    /// Whom to take for a user that the image lacks; what an operator said counts more.
+    pub fn where_missing(mut self, name: &str, numbers: Numbers) -> Users {
+        self.stand_ins.push((name.into(), StandIn::Number(numbers.uid, numbers.gid)));
+        self
+    }
+
+    /// Whom to take for a user, and for the group of the same name, whatever the image says.
+    pub fn where_always(mut self, name: &str, numbers: Numbers) -> Users {
+        self.stand_ins.insert(0, (name.into(), StandIn::Number(numbers.uid, numbers.gid)));
+        self.replaced.push(name.into());
+        self
+    }
+
+    /// Whether there is such a user, or one that stands in.
+    pub fn knows(&self, name: &str) -> bool {
+        self.named(name).is_some() || self.stand_in(name).is_some()
+    }
+
+    fn is_replaced(&self, name: &str) -> bool {
+        self.replaced.iter().any(|replaced| replaced == name)
+    }
+
     fn named(&self, name: &str) -> Option<&User> {
-        self.users.iter().find(|user| user.name == name)
+        self.users.iter().find(|user| user.name == name && !self.is_replaced(name))
     }
 
     fn stand_in(&self, name: &str) -> Option<&StandIn> {
@@ -101,7 +140,7 @@ impl Users {
     }
 
     fn gid(&self, name: &str) -> Result<u32> {
-        if let Some(group) = self.groups.iter().find(|group| group.name == name) {
+        if let Some(group) = self.groups.iter().find(|group| group.name == name && !self.is_replaced(name)) {
             return Ok(group.gid);
         }
         match (name.parse(), self.stand_in(name)) {

@@ -6,9 +6,9 @@ use crate::error::{Failure, Problems, Result, shown};
 use crate::glob;
 use std::path::{Component, Path, PathBuf};
 
-pub(super) fn config(value: Value, file: &Path) -> Result<Config> {
+pub(super) fn config(value: Value, file: &Path, command: Option<&str>) -> Result<Config> {
     let mut problems = Problems::default();
-    let mut reader = Reader { file, problems: &mut problems };
+    let mut reader = Reader { file, command, problems: &mut problems };
     let config = reader.config(value);
     problems.end()?;
     config.ok_or_else(|| Failure::wrong(format!("{}: no configuration", shown(file))))
@@ -16,6 +16,8 @@ pub(super) fn config(value: Value, file: &Path) -> Result<Config> {
 
 struct Reader<'a> {
     file: &'a Path,
+    /// Of the service, for a configuration without one.
+    command: Option<&'a str>,
     problems: &'a mut Problems,
 }
 
@@ -45,6 +47,7 @@ impl Reader<'_> {
         let mut top = self.entry(value, String::new(), &KNOWN_AT_TOP)?;
         let command = match top.take("command") {
             Some(value) => self.text(value, "command"),
+            None if self.command.is_some() => self.command.map(Into::into),
             None => {
                 self.problem(at, "", "the key `command` is missing");
                 None
@@ -286,7 +289,7 @@ fn dest_into(source: &str, dest: &str) -> bool {
     dest.ends_with('/') && !source.ends_with('/')
 }
 
-pub(super) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let near = known.iter().map(|known| (strsim::damerau_levenshtein(name, known), *known)).min()?;
     (near.0 <= 1 + name.len() / 4).then_some(near.1)
 }

@@ -6,6 +6,8 @@ pub mod json;
 pub mod value;
 mod yaml;
 
+pub(crate) use decode::nearest;
+
 use crate::error::{Failure, Result, shown};
 use fancy_regex::BytesMode;
 use std::os::unix::ffi::OsStrExt;
@@ -96,9 +98,20 @@ impl Pattern {
 
 impl Config {
     /// The configuration of a directory: `config.yaml` if it is there, else `config.json`.
-    pub fn load(directory: &Path) -> Result<Config> {
+    pub fn file(directory: &Path) -> PathBuf {
         let yaml = directory.join("config.yaml");
-        let file = if yaml.exists() { yaml } else { directory.join("config.json") };
+        if yaml.exists() { yaml } else { directory.join("config.json") }
+    }
+
+    /// What there is to do when there is only a command.
+    pub fn of_command(command: String, file: PathBuf) -> Config {
+        let (directories, files, copies, permissions) = Default::default();
+        Config { file, command, directories, files, copies, permissions }
+    }
+
+    /// The configuration of a directory; `command` is the one that counts when it has none.
+    pub fn load(directory: &Path, command: Option<&str>) -> Result<Config> {
+        let file = Config::file(directory);
         let bytes = std::fs::read(&file).map_err(|error| Failure {
             code: crate::error::WRONG,
             ..Failure::system(format_args!("read the configuration {}", shown(&file)), error)
@@ -107,17 +120,17 @@ impl Config {
             let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
             Failure::wrong(format!("{}:{line}: not UTF-8", shown(&file)))
         })?;
-        Config::read(text, &file)
+        Config::read(text, &file, command)
     }
 
-    pub fn read(text: &str, file: &Path) -> Result<Config> {
+    pub fn read(text: &str, file: &Path, command: Option<&str>) -> Result<Config> {
         let yaml = file.extension().is_some_and(|extension| extension == "yaml");
         let value = if yaml { yaml::read(text) } else { json::read(text) };
         let value = value.map_err(|malformed| {
             let format = if yaml { "YAML" } else { "JSON" };
             Failure::wrong(format!("{}:{}: not valid {format}: {}", shown(file), malformed.at, malformed.why))
         })?;
-        decode::config(value, file)
+        decode::config(value, file, command)
     }
 
     /// The sections that leave no trace by which `--check` could see that an entry changed, an entry a line.

@@ -1,7 +1,7 @@
 use super::*;
 
 fn read(text: &str) -> Result<Config> {
-    Config::read(text, Path::new("/c/config.json"))
+    Config::read(text, Path::new("/c/config.json"), None)
 }
 
 fn problems(text: &str) -> Vec<String> {
@@ -65,7 +65,7 @@ fn permissions_in_every_notation() {
 #[test]
 fn yaml_reads_the_same_and_octal_without_quotes() {
     let text = "command: x\nconfig_files:\n- {source: /s, dest: /d, owner: nova, perm: 0640, optional: yes}\n";
-    let config = Config::read(text, Path::new("/c/config.yaml")).unwrap();
+    let config = Config::read(text, Path::new("/c/config.yaml"), None).unwrap();
     let owner = Owner { user: "nova".into(), group: "nova".into() };
     assert_eq!(config.copies[0].properties, Properties::Given { owner, perm: Some(0o640) });
     assert!(config.copies[0].optional);
@@ -122,7 +122,7 @@ proptest::proptest! {
     #[test]
     fn no_text_breaks_the_reader(text in "([a-c:{}\\[\\],'\"|>&*!%#?<~ \n\t\r\u{85}\u{feff}\\\\-]|---|command: x\n|\\.\\.\\.|\\PC){0,24}") {
         for name in ["/c/config.json", "/c/config.yaml"] {
-            if let Err(failure) = Config::read(&text, Path::new(name)) {
+            if let Err(failure) = Config::read(&text, Path::new(name), None) {
                 proptest::prop_assert!(failure.problems.iter().all(|line| line.starts_with(name)), "{:?}", failure);
                 proptest::prop_assert!(failure.problems.iter().all(|line| !line.contains('\n')), "{:?}", failure);
             }

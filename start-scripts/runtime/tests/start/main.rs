@@ -12,3 +12,4 @@ mod extend;
 mod health;
 mod lab;
 mod property;
+mod service;
