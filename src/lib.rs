@@ -29,6 +29,7 @@ pub mod quantity;
 pub mod registry;
 pub mod report;
 pub mod schedule;
+pub mod start;
 pub mod suggest;
 pub mod template;
 mod text;

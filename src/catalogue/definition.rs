@@ -78,7 +78,7 @@ pub(super) struct Body {
 }
 
 /// For problems that belong to a file but to no part of it: its first line.
-pub(super) fn head_of(file: &Arc<SourceFile>) -> Place {
+pub(crate) fn head_of(file: &Arc<SourceFile>) -> Place {
     Place { file: file.clone(), span: 0..file.text.find('\n').unwrap_or(file.text.len()) }
 }
 
@@ -90,7 +90,7 @@ pub(super) fn check_name(folder: &Folder, what: &str, problems: &mut Diagnostics
     }
 }
 
-pub(super) fn read(path: &Path, problems: &mut Diagnostics) -> Option<Arc<SourceFile>> {
+pub(crate) fn read(path: &Path, problems: &mut Diagnostics) -> Option<Arc<SourceFile>> {
     match crate::text::read_to_string(path) {
         Ok(text) => Some(SourceFile::new(path, text)),
         Err(e) => {

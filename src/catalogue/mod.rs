@@ -15,22 +15,22 @@ use crate::diag::{Diagnostic, Diagnostics, Severity, SourceFile};
 
 mod base;
 mod check;
-mod definition;
+pub(crate) mod definition;
 mod explain;
 mod fit;
 mod image;
 mod init;
-mod names;
+pub(crate) mod names;
 mod overlay;
 pub mod pattern;
 mod plugin;
-mod reader;
+pub(crate) mod reader;
 mod release;
 pub mod schema;
 mod settings;
 #[cfg(test)]
 pub(crate) mod tests;
-mod tree;
+pub(crate) mod tree;
 pub mod types;
 
 pub use base::parse_reference;

@@ -2,7 +2,7 @@
 //! repeating the text.
 
 /// A component of an OCI repository's path: `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`.
-pub(super) fn component(text: &str) -> Result<(), String> {
+pub(crate) fn component(text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Err("it is empty".into());
     }
@@ -134,7 +134,7 @@ pub(super) fn sha256(text: &str) -> Result<(), String> {
 }
 
 /// As useradd takes it.
-pub(super) fn user(text: &str) -> Result<(), String> {
+pub(crate) fn user(text: &str) -> Result<(), String> {
     let mut chars = text.chars();
     match chars.next() {
         None => return Err("it is empty".into()),
@@ -249,7 +249,7 @@ pub(super) fn deb_name(text: &str) -> Result<(), String> {
     }
 }
 
-pub(super) fn env(text: &str) -> Result<(), String> {
+pub(crate) fn env(text: &str) -> Result<(), String> {
     if text.starts_with(|c: char| c.is_ascii_digit()) || text.is_empty() {
         return Err("it has to begin with a letter or `_`".into());
     }
@@ -272,7 +272,7 @@ pub(super) fn port(text: &str) -> Result<(), String> {
     }
 }
 
-pub(super) fn absolute(text: &str) -> Result<(), String> {
+pub(crate) fn absolute(text: &str) -> Result<(), String> {
     if !text.starts_with('/') {
         return Err("it has to begin with `/`".into());
     }
@@ -283,7 +283,7 @@ pub(super) fn absolute(text: &str) -> Result<(), String> {
 }
 
 /// A path that stays where it begins: relative, without `..`.
-pub(super) fn inside(text: &str) -> Result<(), String> {
+pub(crate) fn inside(text: &str) -> Result<(), String> {
     if text.is_empty() || text.chars().any(char::is_control) {
         return Err("it isn't a path".into());
     }

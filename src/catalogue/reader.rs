@@ -9,19 +9,19 @@ use crate::suggest;
 
 /// What reading a file leaves besides the values.
 #[derive(Default)]
-pub(super) struct Out {
+pub(crate) struct Out {
     pub problems: Diagnostics,
     pub places: BTreeMap<String, Place>,
 }
 
-pub(super) fn error(place: &Place, message: impl Into<String>) -> Diagnostic {
+pub(crate) fn error(place: &Place, message: impl Into<String>) -> Diagnostic {
     Diagnostic::error(message).at(&place.file, place.span.clone())
 }
 
 /// A check of a text's form; the error says what is wrong without repeating the text.
-pub(super) type Form = fn(&str) -> Result<(), String>;
+pub(crate) type Form = fn(&str) -> Result<(), String>;
 
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     table: &'a Table,
     /// Of the table itself.
     pub place: &'a Place,
@@ -135,6 +135,16 @@ impl<'a> Reader<'a> {
                 None
             }
         }
+    }
+
+    /// Absent is false.
+    pub fn boolean(&mut self, key: &'static str) -> bool {
+        let Some(node) = self.node(key) else { return false };
+        if let Value::Boolean(flag) = node.value {
+            return flag;
+        }
+        self.wrong_type(&self.below(key), node, "true or false");
+        false
     }
 
     pub fn integer(&mut self, key: &'static str) -> Option<i64> {
@@ -357,7 +367,7 @@ impl<'a> Reader<'a> {
 
 /// Every key that was asked for, with its table, so that a test can hold them against the schemas.
 #[cfg(test)]
-pub(super) mod known {
+pub(crate) mod known {
     use std::cell::RefCell;
     use std::collections::BTreeSet;
 

@@ -54,24 +54,24 @@ pub fn schema(file: File) -> Value {
     })
 }
 
-fn table(about: &str, properties: Value) -> Value {
+pub(crate) fn table(about: &str, properties: Value) -> Value {
     json!({"description": about, "type": "object", "properties": properties, "additionalProperties": false})
 }
 
 /// A table whose keys are names.
-fn named(about: &str, each: Value) -> Value {
+pub(crate) fn named(about: &str, each: Value) -> Value {
     json!({"description": about, "type": "object", "additionalProperties": each})
 }
 
-fn text(about: &str) -> Value {
+pub(crate) fn text(about: &str) -> Value {
     json!({"description": about, "type": "string"})
 }
 
-fn word(about: &str, words: &[&str]) -> Value {
+pub(crate) fn word(about: &str, words: &[&str]) -> Value {
     json!({"description": about, "enum": words})
 }
 
-fn list(about: &str) -> Value {
+pub(crate) fn list(about: &str) -> Value {
     json!({"description": about, "type": "array", "items": {"type": "string"}, "uniqueItems": true})
 }
 
@@ -79,7 +79,7 @@ fn some_of(about: &str, words: &[&str]) -> Value {
     json!({"description": about, "type": "array", "items": {"enum": words}, "uniqueItems": true})
 }
 
-fn number(about: &str, low: i64, high: i64) -> Value {
+pub(crate) fn number(about: &str, low: i64, high: i64) -> Value {
     json!({"description": about, "type": "integer", "minimum": low, "maximum": high})
 }
 

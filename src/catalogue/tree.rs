@@ -12,13 +12,13 @@ use crate::diag::{Diagnostic, Diagnostics, Place, SourceFile};
 use super::types::{Form, Override};
 
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(crate) struct Node {
     pub place: Place,
     pub value: Value,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub(crate) enum Value {
     String(String),
     Integer(i64),
     Float(f64),
@@ -28,10 +28,10 @@ pub(super) enum Value {
     Table(Table),
 }
 
-pub(super) type Table = BTreeMap<String, Entry>;
+pub(crate) type Table = BTreeMap<String, Entry>;
 
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     /// Of the key.
     pub place: Place,
     pub node: Node,
@@ -93,12 +93,12 @@ impl Value {
     }
 }
 
-pub(super) fn to_toml(table: &Table) -> toml::Table {
+pub(crate) fn to_toml(table: &Table) -> toml::Table {
     table.iter().map(|(k, e)| (k.clone(), e.node.value.to_toml())).collect()
 }
 
 /// The tree of a file. None when its syntax is wrong: what can be recovered would only give follow-up errors.
-pub(super) fn parse(file: &Arc<SourceFile>, problems: &mut Diagnostics) -> Option<Node> {
+pub(crate) fn parse(file: &Arc<SourceFile>, problems: &mut Diagnostics) -> Option<Node> {
     let (table, errors) = DeTable::parse_recoverable(&file.text);
     if errors.is_empty() {
         return Some(from_table(table.span(), table.get_ref(), file, 0, problems));

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::catalogue::schema;
 use crate::dockerfile::step;
 
 #[derive(Debug, Parser)]
@@ -71,6 +70,8 @@ pub enum Command {
     Run(RunArgs),
     /// Open a shell in an image, or in what one of its steps left
     Shell(ShellArgs),
+    /// Look at how services are started, and bring that to images
+    Start(StartArgs),
     /// Show a run that was: its timeline, graph, sizes, reasons and failures
     Report(Report),
     /// Look at and look after the store
@@ -100,7 +101,7 @@ impl Command {
             | Command::Store(_)
             | Command::Plugin(PluginArgs { command: PluginCommand::Check(_) })
             | Command::Images(_) => true,
-            Command::Plugin(_) => false,
+            Command::Plugin(_) | Command::Start(_) => false,
             Command::Init(_) | Command::List(_) | Command::Graph(_) | Command::Render(_) => false,
             // It says what there is to be said about that.
             Command::Doctor(_) => false,
@@ -522,18 +523,7 @@ pub enum SchemaFile {
     Plugin,
     Release,
     Overlay,
-}
-
-impl SchemaFile {
-    pub fn typed(self) -> schema::File {
-        match self {
-            SchemaFile::Kollage => schema::File::Kollage,
-            SchemaFile::Image => schema::File::Image,
-            SchemaFile::Plugin => schema::File::Plugin,
-            SchemaFile::Release => schema::File::Release,
-            SchemaFile::Overlay => schema::File::Overlay,
-        }
-    }
+    Start,
 }
 
 #[derive(Debug, Args)]
@@ -595,6 +585,31 @@ pub struct Report {
     /// Page or list, or on standard output everything that is recorded as JSON, or a table of Markdown
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: TableFormat,
+}
+
+#[derive(Debug, Args)]
+pub struct StartArgs {
+    #[command(subcommand)]
+    pub command: StartCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum StartCommand {
+    /// List the services that there are start definitions of, and their tasks
+    Ls {
+        /// How to show them
+        #[arg(long, value_name = "FORMAT", default_value = "text")]
+        format: TextOrJson,
+    },
+    /// Write the start runtime and all definitions as one bundle
+    Pack {
+        /// Where to and as what: FILE.tar.gz, FILE.tar.zst, FILE.tar or dir:DIR
+        #[arg(short, long, value_name = "SPEC")]
+        output: String,
+        /// The runtime [default: target/start/kollage-start of the catalogue, or kollage-start beside this program]
+        #[arg(long, value_name = "FILE")]
+        runtime: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -40,6 +40,7 @@ mod secret;
 mod shell;
 mod signals;
 mod ssh;
+mod start;
 mod store;
 mod surroundings;
 mod terminal;
@@ -114,6 +115,7 @@ impl App {
             Command::Run(args) => run::run(self, &args),
             Command::Shell(args) => shell::run(self, &args),
             Command::Report(args) => report::run(self, &args),
+            Command::Start(args) => start::run(self, &args.command),
             Command::Store(args) => store::run(self, &args.command),
         }
     }

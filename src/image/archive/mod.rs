@@ -20,7 +20,7 @@ pub(crate) mod layers;
 mod oci;
 pub mod output;
 pub(crate) mod platform;
-mod staging;
+pub(crate) mod staging;
 mod tree;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::error::{Context as _, Error, Result};
 
 /// A path beside a destination; what stands there goes away with the value unless it was put in place.
-pub(super) struct Staged {
+pub(crate) struct Staged {
     path: PathBuf,
     dest: PathBuf,
     done: bool,
@@ -16,7 +16,7 @@ pub(super) struct Staged {
 
 impl Staged {
     /// Creates the directory that the destination is in where there is none, and nothing else.
-    pub(super) fn beside(dest: &Path) -> Result<Staged> {
+    pub(crate) fn beside(dest: &Path) -> Result<Staged> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let name = dest
             .file_name()
@@ -33,20 +33,20 @@ impl Staged {
         Ok(Staged { path, dest: dest.to_path_buf(), done: false })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(super) fn create_file(&self) -> Result<File> {
+    pub(crate) fn create_file(&self) -> Result<File> {
         File::create_new(&self.path).unusable(|| format!("cannot create {}", self.path.display()))
     }
 
-    pub(super) fn create_dir(&self) -> Result<()> {
+    pub(crate) fn create_dir(&self) -> Result<()> {
         fs::create_dir(&self.path).unusable(|| format!("cannot create {}", self.path.display()))
     }
 
     /// The file's or directory's data has to be on disk already, as far as it matters.
-    pub(super) fn put_in_place(mut self) -> Result<()> {
+    pub(crate) fn put_in_place(mut self) -> Result<()> {
         fs::rename(&self.path, &self.dest).unusable(|| format!("cannot rename a file to {}", self.dest.display()))?;
         self.done = true;
         sync_directory(parent(&self.dest))
@@ -62,7 +62,7 @@ impl Drop for Staged {
 }
 
 /// A file with these bytes, whole or not at all.
-pub(super) fn write_file(dest: &Path, bytes: &[u8]) -> Result<()> {
+pub(crate) fn write_file(dest: &Path, bytes: &[u8]) -> Result<()> {
     let staged = Staged::beside(dest)?;
     let mut file = staged.create_file()?;
     io::Write::write_all(&mut file, bytes)
@@ -81,13 +81,13 @@ fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// `.` for a bare name.
-pub(super) fn parent(path: &Path) -> &Path {
+pub(crate) fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     }
 }
 
-pub(super) fn sync_directory(path: &Path) -> Result<()> {
+pub(crate) fn sync_directory(path: &Path) -> Result<()> {
     File::open(path).and_then(|dir| dir.sync_all()).unusable(|| format!("cannot sync the directory {}", path.display()))
 }

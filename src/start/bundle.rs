@@ -1,0 +1,170 @@
+//! The bundle: the runtime by all its names, a definition of each service as JSON, and `bundle.json`, which says what is
+//! in it. Its bytes depend on what is in it alone.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use serde::Serialize;
+use tar::EntryType;
+
+use super::runtime::Runtime;
+use super::{Definitions, definition};
+use crate::error::{Context as _, Error, Result};
+use crate::image::archive::staging::Staged;
+use crate::image::digest::Digest;
+use crate::image::layer::compress::{Codec, Encoder};
+use crate::image::layer::write::{Entry, TarWriter};
+
+/// What the runtime is called besides its own name, so that it is what Kolla's deployments call.
+pub const NAMES: [&str; 9] = [
+    "healthcheck_curl",
+    "healthcheck_filemod",
+    "healthcheck_listen",
+    "healthcheck_port",
+    "healthcheck_socket",
+    "kolla_copy_cacerts",
+    "kolla_extend_start",
+    "kolla_set_configs",
+    "kolla_start",
+];
+
+/// Where the runtime is in a bundle.
+pub const PROGRAM: &str = "kollage-start";
+
+pub struct Bundle {
+    /// By path below the bundle, directories not named.
+    pub files: BTreeMap<String, Content>,
+}
+
+pub enum Content {
+    File { bytes: Vec<u8>, executable: bool },
+    Link(&'static str),
+}
+
+/// `bundle.json`
+#[derive(Serialize)]
+struct Contents {
+    version: &'static str,
+    schema: u32,
+    platform: String,
+    runtime: Digest,
+    services: BTreeMap<String, ServiceContents>,
+}
+
+#[derive(Serialize)]
+struct ServiceContents {
+    summary: String,
+    definition: Digest,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    script: Option<Digest>,
+}
+
+impl Bundle {
+    pub fn new(definitions: &Definitions, runtime: Runtime) -> Result<Bundle> {
+        let mut files = BTreeMap::new();
+        let mut services = BTreeMap::new();
+        for (name, (folder, definition)) in &definitions.services {
+            let json = definition.json().failed(|| format!("cannot write the definition of {name} as JSON"))?;
+            let mut contents = ServiceContents {
+                summary: definition.summary.clone(),
+                definition: Digest::of(json.as_bytes()),
+                script: None,
+            };
+            files.insert(format!("services/{name}.json"), Content::text(json));
+            if let Some(script) = &definition.script {
+                let path = folder.join("extend_start.sh");
+                let text = crate::text::read_to_string(&path)
+                    .map_err(|e| Error::bad_input(format!("cannot read the script `{}`", path.display())).cause(e))?;
+                contents.script = Some(Digest::of(text.as_bytes()));
+                files.insert(format!("services/{script}"), Content::text(text));
+            }
+            services.insert(name.clone(), contents);
+        }
+        let contents = Contents {
+            version: env!("CARGO_PKG_VERSION"),
+            schema: definition::SCHEMA,
+            platform: runtime.platform.to_string(),
+            runtime: Digest::of(&runtime.bytes),
+            services,
+        };
+        let json = serde_json::to_string_pretty(&contents).failed(|| "cannot write bundle.json".into())?;
+        files.insert("bundle.json".into(), Content::text(json + "\n"));
+        files.insert(PROGRAM.into(), Content::File { bytes: runtime.bytes, executable: true });
+        files.extend(NAMES.map(|name| (name.to_owned(), Content::Link(PROGRAM))));
+        Ok(Bundle { files })
+    }
+
+    /// As a tar, which is compressed where the name says so.
+    pub fn write_tar(&self, dest: &Path, codec: Codec, time: i64) -> Result<()> {
+        let cannot = || format!("cannot write `{}`", dest.display());
+        let staged = Staged::beside(dest)?;
+        let out = BufWriter::new(staged.create_file()?);
+        let encoder = Encoder::new(codec, out).unusable(cannot)?;
+        let file = self.tar(encoder, time).and_then(Encoder::finish).and_then(|out| Ok(out.into_inner()?));
+        file.and_then(|file| file.sync_all()).unusable(cannot)?;
+        staged.put_in_place()
+    }
+
+    fn tar<W: Write>(&self, out: W, time: i64) -> io::Result<W> {
+        let mut tar = TarWriter::new(out);
+        let none = BTreeMap::new();
+        let mut entry = |path: &str, kind, mode, content: &[u8], link: &str| {
+            let (path, link, size) = (path.as_bytes(), link.as_bytes(), content.len() as u64);
+            let (uid, gid, mtime, device) = (0, 0, time, (0, 0));
+            tar.entry(&Entry { path, kind, mode, uid, gid, mtime, size, link, device, xattrs: &none })?;
+            tar.data(content)
+        };
+        let mut directory = "";
+        for (path, content) in &self.files {
+            let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+            if parent != directory {
+                directory = parent;
+                entry(&format!("{parent}/"), EntryType::Directory, 0o755, b"", "")?;
+            }
+            match content {
+                Content::File { bytes, .. } => entry(path, EntryType::Regular, content.mode(), bytes, "")?,
+                Content::Link(to) => entry(path, EntryType::Symlink, 0o777, b"", to)?,
+            }
+        }
+        tar.finish()
+    }
+
+    /// Into a directory, which is new: to be mounted, or to become a layer.
+    pub fn write_directory(&self, dest: &Path) -> Result<()> {
+        let cannot = || format!("cannot write the bundle to `{}`", dest.display());
+        let write = || -> io::Result<()> {
+            for (path, content) in &self.files {
+                let place = dest.join(path);
+                if let Some(parent) = place.parent() {
+                    fs::create_dir_all(parent)?;
+                    fs::set_permissions(parent, fs::Permissions::from_mode(0o755))?;
+                }
+                match content {
+                    Content::File { bytes, .. } => {
+                        File::create_new(&place)?.write_all(bytes)?;
+                        fs::set_permissions(&place, fs::Permissions::from_mode(content.mode()))?;
+                    }
+                    Content::Link(to) => symlink(to, &place)?,
+                }
+            }
+            Ok(())
+        };
+        write().unusable(cannot)
+    }
+}
+
+impl Content {
+    fn text(text: String) -> Content {
+        Content::File { bytes: text.into_bytes(), executable: false }
+    }
+
+    fn mode(&self) -> u32 {
+        match self {
+            Content::File { executable: false, .. } => 0o644,
+            _ => 0o755,
+        }
+    }
+}
