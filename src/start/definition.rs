@@ -16,6 +16,9 @@ pub struct Definition {
     /// What runs when the configuration names no command.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
+    /// What comes behind any command; what is empty is left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<User>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]

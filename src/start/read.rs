@@ -73,6 +73,7 @@ pub(super) fn read(
         name: name.to_owned(),
         summary: head.summary,
         command: head.command,
+        arguments: head.arguments,
         user,
         environment,
         variables,
@@ -89,6 +90,7 @@ pub(super) fn read(
 struct Head {
     summary: String,
     command: Vec<String>,
+    arguments: Vec<String>,
     stop: Stop,
     health: Vec<String>,
 }
@@ -99,7 +101,8 @@ fn read_head(reader: &mut Reader<'_>, uses: &mut Uses) -> Head {
     let signals = SIGNALS.map(|name| (name, name));
     Head {
         summary: reader.string("summary").unwrap_or_default(),
-        command: read_command(reader, uses),
+        command: read_command(reader, "command", uses),
+        arguments: read_command(reader, "arguments", uses),
         stop: Stop {
             signal: reader.choice("stop_signal", &signals).map(str::to_owned),
             timeout: reader.number::<u32>("stop_timeout", 1..=86_400).map(|seconds| seconds.to_string()),
@@ -109,15 +112,15 @@ fn read_head(reader: &mut Reader<'_>, uses: &mut Uses) -> Head {
 }
 
 /// It stands in for the `command` of a configuration, which is one line that is cut at blanks.
-fn read_command(reader: &mut Reader<'_>, uses: &mut Uses) -> Vec<String> {
+fn read_command(reader: &mut Reader<'_>, key: &'static str, uses: &mut Uses) -> Vec<String> {
     let word = |word: &str| match word.chars().find(|c| c.is_whitespace() || matches!(c, '*' | '?' | '[')) {
         Some(c) => Err(format!("it has {c:?} in it, which a configuration's command couldn't have")),
         None if word.is_empty() => Err("it is empty".into()),
         None => Ok(()),
     };
-    let Some(node) = reader.node("command") else { return Vec::new() };
-    let words = reader.list_of("service.command", node, "a word of a command", word, false);
-    steps::note(reader, "command", &words, Allows::Plain, uses);
+    let Some(node) = reader.node(key) else { return Vec::new() };
+    let words = reader.list_of(&reader.name(key), node, "a word of a command", word, false);
+    steps::note(reader, key, &words, Allows::Plain, uses);
     words
 }
 

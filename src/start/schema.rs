@@ -21,6 +21,7 @@ fn properties() -> Value {
         "service": table("What it is", json!({
             "summary": text("What it is, in a few words"),
             "command": words("Runs when the configuration names no command"),
+            "arguments": words("Comes behind any command; what is empty is left out"),
             "stop_signal": word("Signal that stops it; TERM unless said", &["HUP", "INT", "QUIT", "TERM", "USR1", "USR2",
                 "WINCH"]),
             "stop_timeout": number("Seconds until a stop becomes a kill", 1, 86_400),

@@ -20,6 +20,9 @@ pub(super) fn read(reader: &mut Reader<'_>, dir: Option<&Path>, uses: &mut Uses)
         let problem = error(reader.place, "a step has no `title`");
         reader.out.problems.push(problem.hint("say in plain words what it does: it is shown when the service starts"));
     }
+    if let Some(title) = &title {
+        uses.text(title, reader.value_place("title"), Allows::Plain);
+    }
     let when = reader.table("when", |reader| read_when(reader, uses)).unwrap_or_default();
     let said: Vec<&'static str> = ACTIONS.into_iter().filter(|action| reader.has(action)).collect();
     let action = match said[..] {

@@ -133,10 +133,16 @@ impl Start<'_> {
             stage.carry_out("", steps)?;
         }
 
-        let command = match (&config, self.default_command()?) {
+        let mut command = match (&config, self.default_command()?) {
             (None, Some(command)) => command,
             _ => set_configs::command(&self.places)?,
         };
+        if let Some(service) = service {
+            let variables = Variables::new(service, &environment.all);
+            for argument in &service.arguments {
+                command = format!("{command} {}", variables.expand(argument)?).trim_end().into();
+            }
+        }
         let mut launch = match extension {
             Some(extension) => self.extended(&command, &extension, &privileges)?,
             None => self.plain(&command, &privileges)?,

@@ -57,7 +57,8 @@ impl<'a> Stage<'a> {
                 if !holds(&step.when, &variables)? {
                     return Ok(());
                 }
-                log::info(format_args!("{what} {}/{}: {}", number + 1, steps.len(), step.title));
+                let title = variables.expand(&step.title)?;
+                log::info(format_args!("{what} {}/{}: {title}", number + 1, steps.len()));
                 self.step(&step.action, &variables)
             };
             done().map_err(|failure| failure.of(&format!("{what}: {}", step.title)))?;

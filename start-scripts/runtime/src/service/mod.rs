@@ -20,6 +20,8 @@ pub struct Service {
     pub name: String,
     /// What runs when the configuration names no command.
     pub command: Vec<String>,
+    /// What comes behind any command.
+    pub arguments: Vec<String>,
     pub user: Option<ServiceUser>,
     /// What the command and the steps find in their environment, unless the container has it.
     pub environment: Vec<(String, String)>,

@@ -135,6 +135,7 @@ fn top(value: Value) -> Read<Service> {
     let service = Service {
         name: top.text("name")?,
         command: top.texts("command")?,
+        arguments: top.texts("arguments")?,
         user: top.take("user").map(user).transpose()?,
         environment: top.pairs("environment")?,
         variables: top.named("variables", variable)?,
@@ -286,9 +287,11 @@ mod tests {
         let user = ServiceUser { name: "example".into(), uid: 42400, gid: 42401, missing: Missing::Number };
         assert_eq!(read.user, Some(user));
         assert_eq!(read.environment, [("EXAMPLE_HOME".to_owned(), "/var/lib/example".to_owned())]);
+        assert_eq!(read.arguments, ["${EXAMPLE_ARGUMENTS}"]);
+        let more = Variable { name: "EXAMPLE_ARGUMENTS".into(), default: text(""), secret: false };
         let key = Variable { name: "EXAMPLE_KEY".into(), default: None, secret: true };
         let port = Variable { name: "EXAMPLE_PORT".into(), default: text("80"), secret: false };
-        assert_eq!(read.variables, [key, port]);
+        assert_eq!(read.variables, [more, key, port]);
 
         let made = |path: &str, directory, owner: &str, mode| Action::Make {
             path: path.into(),

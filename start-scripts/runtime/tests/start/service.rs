@@ -170,6 +170,19 @@ fn a_definition_alone_is_enough_to_start() {
 }
 
 #[test]
+fn arguments_come_behind_any_command() {
+    let variables = r#""variables": {"MORE": {"summary": "x", "default": ""}}"#;
+    let Some(mut lab) = lab(&format!(r#""command": ["echo", "own"], "arguments": ["${{MORE}}"], {variables}"#)) else {
+        return;
+    };
+    assert_eq!(output(&lab, &["start"]).1, "served\n");
+    lab.variables.insert("MORE".into(), "--and  more".into());
+    assert_eq!(output(&lab, &["start"]).1, "served --and more\n");
+    lab.write("config/config.json", "{}");
+    assert_eq!(output(&lab, &["start"]).1, "own --and more\n");
+}
+
+#[test]
 fn a_file_is_put_together_in_the_order_of_names_and_looked_at_before_it_counts() {
     let Some(lab) = lab(r#""steps": [{"title": "Put together", "write": {"path": "@etc/all.cfg",
             "fragments": ["@etc/services.d/*.cfg", "@etc/operator.d/*.cfg"],
