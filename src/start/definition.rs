@@ -69,6 +69,9 @@ pub struct Variable {
     pub default: Option<String>,
     #[serde(skip_serializing_if = "is_false")]
     pub secret: bool,
+    /// It counts in conditions when it is set, even to nothing.
+    #[serde(skip_serializing_if = "is_false")]
+    pub flag: bool,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]

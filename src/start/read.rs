@@ -184,7 +184,12 @@ fn read_variables(root: &mut Reader<'_>) -> BTreeMap<String, Variable> {
                 let place = reader.value_place("default");
                 reader.out.problems.push(error(place, format!("the secret `{name}` has a default, which all know")));
             }
-            Variable { summary: summary.unwrap_or_default(), default, secret }
+            let flag = reader.boolean("flag");
+            if flag && (secret || default.is_some()) {
+                let why = format!("`{name}` is a flag, which is set or not, and has neither default nor secret");
+                reader.out.problems.push(error(reader.value_place("flag"), why));
+            }
+            Variable { summary: summary.unwrap_or_default(), default, secret, flag }
         });
         variables.extend(variable.map(|variable| (name.to_owned(), variable)));
     });

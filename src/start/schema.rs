@@ -37,6 +37,7 @@ fn properties() -> Value {
         "variables": named("Variables that stand in texts as ${NAME}", table("A variable", json!({
             "summary": text("What it is, for whoever has to set it"),
             "default": text("What it is unless it is set"),
+            "flag": {"description": "It counts when it is set, even to nothing", "type": "boolean"},
             "secret": {"description": "Only what asks for it sees it", "type": "boolean"},
         }))),
         "needs": table("What an image must have besides what command and steps name", json!({

@@ -63,6 +63,8 @@ pub struct Variable {
     pub name: String,
     pub default: Option<String>,
     pub secret: bool,
+    /// It counts in conditions when it is set, even to nothing.
+    pub flag: bool,
 }
 
 #[derive(Debug, PartialEq)]

@@ -167,7 +167,8 @@ fn user(value: Value) -> Read<ServiceUser> {
 fn variable(name: String, value: Value) -> Read<Variable> {
     let mut variable = entry(value)?;
     variable.take("summary");
-    let read = Variable { name, default: variable.text_if("default")?, secret: variable.flag("secret")? };
+    let (secret, flag) = (variable.flag("secret")?, variable.flag("flag")?);
+    let read = Variable { name, default: variable.text_if("default")?, secret, flag };
     variable.end(read)
 }
 
@@ -288,10 +289,11 @@ mod tests {
         assert_eq!(read.user, Some(user));
         assert_eq!(read.environment, [("EXAMPLE_HOME".to_owned(), "/var/lib/example".to_owned())]);
         assert_eq!(read.arguments, ["${EXAMPLE_ARGUMENTS}"]);
-        let more = Variable { name: "EXAMPLE_ARGUMENTS".into(), default: text(""), secret: false };
-        let key = Variable { name: "EXAMPLE_KEY".into(), default: None, secret: true };
-        let port = Variable { name: "EXAMPLE_PORT".into(), default: text("80"), secret: false };
-        assert_eq!(read.variables, [more, key, port]);
+        let variable = |name: &str, default| Variable { name: name.into(), default, secret: false, flag: false };
+        let more = variable("EXAMPLE_ARGUMENTS", text(""));
+        let flag = Variable { flag: true, ..variable("EXAMPLE_FLAG", None) };
+        let key = Variable { secret: true, ..variable("EXAMPLE_KEY", None) };
+        assert_eq!(read.variables, [more, flag, key, variable("EXAMPLE_PORT", text("80"))]);
 
         let made = |path: &str, directory, owner: &str, mode| Action::Make {
             path: path.into(),

@@ -44,6 +44,9 @@ impl<'a> Variables<'a> {
     }
 
     pub fn has(&self, name: &str) -> Result<bool> {
+        if self.declared.iter().any(|variable| variable.flag && variable.name == name) {
+            return Ok(self.environment.contains_key(OsStr::new(name)));
+        }
         Ok(self.value(name)?.is_some_and(|value| !value.is_empty()))
     }
 
@@ -105,8 +108,8 @@ mod tests {
         let file = dir.path().join("secret");
         std::fs::write(&file, "from a file\n").unwrap();
         let declared = [
-            Variable { name: "PORT".into(), default: Some("5000".into()), secret: false },
-            Variable { name: "KEY".into(), default: None, secret: true },
+            Variable { name: "PORT".into(), default: Some("5000".into()), secret: false, flag: false },
+            Variable { name: "KEY".into(), default: None, secret: true, flag: false },
         ];
         let environment = environment(&[("EMPTY", ""), ("PORT", ""), ("KEY_FILE", file.to_str().unwrap()), ("A", "b")]);
         let variables = Variables { declared: &declared, environment: &environment, more: Vec::new() };

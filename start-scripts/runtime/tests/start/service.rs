@@ -114,10 +114,14 @@ fn conditions_are_about_paths_and_variables() {
         say("empty", r#""set": ["B"]"#),
         say("unset", r#""unset": ["B"]"#),
         say("both", r#""unset": ["B"], "set": ["C"]"#),
+        say("flag", r#""set": ["F"]"#),
+        say("no flag", r#""set": ["G"]"#),
     ];
-    let Some(mut lab) = lab(&format!("\"steps\": [{}]", steps.join(", "))) else { return };
+    let flags = r#"{"F": {"summary": "x", "flag": true}, "G": {"summary": "x", "flag": true}}"#;
+    let Some(mut lab) = lab(&format!("\"variables\": {flags}, \"steps\": [{}]", steps.join(", "))) else { return };
+    lab.variables.insert("F".into(), String::new());
     lab.variables.extend([("A".to_owned(), "x".to_owned()), ("B".into(), String::new())]);
-    assert_eq!(output(&lab, &["start"]).1, "exists\nmissing\nset\nunset\nserved\n");
+    assert_eq!(output(&lab, &["start"]).1, "exists\nmissing\nset\nunset\nflag\nserved\n");
 }
 
 #[test]
