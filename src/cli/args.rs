@@ -101,7 +101,10 @@ impl Command {
             | Command::Store(_)
             | Command::Plugin(PluginArgs { command: PluginCommand::Check(_) })
             | Command::Images(_) => true,
-            Command::Plugin(_) | Command::Start(_) => false,
+            Command::Plugin(_) => false,
+            Command::Start(StartArgs { command: StartCommand::Check(_) | StartCommand::Adopt(_) }) => true,
+            Command::Start(StartArgs { command: StartCommand::Pack { output, .. } }) => output.starts_with("oci:"),
+            Command::Start(_) => false,
             Command::Init(_) | Command::List(_) | Command::Graph(_) | Command::Render(_) => false,
             // It says what there is to be said about that.
             Command::Doctor(_) => false,
@@ -603,13 +606,46 @@ pub enum StartCommand {
     },
     /// Write the start runtime and all definitions as one bundle
     Pack {
-        /// Where to and as what: FILE.tar.gz, FILE.tar.zst, FILE.tar or dir:DIR
+        /// Where to and as what: FILE.tar.gz, FILE.tar.zst, FILE.tar, dir:DIR or oci:DIR[:NAME]
         #[arg(short, long, value_name = "SPEC")]
         output: String,
         /// The runtime [default: target/start/kollage-start of the catalogue, or kollage-start beside this program]
         #[arg(long, value_name = "FILE")]
         runtime: Option<PathBuf>,
     },
+    /// Say what a service needs of an image, and whether the image has it
+    Check(StartCheck),
+    /// Make an image that starts by its service's definition of any image: one layer more, nothing built again
+    Adopt(StartAdopt),
+}
+
+#[derive(Debug, Args)]
+pub struct StartCheck {
+    /// Image by its name in the store, oci:DIR[:NAME] or docker-archive:FILE[:NAME]
+    #[arg(value_name = "IMAGE")]
+    pub image: String,
+    /// Service [default: what the image says, or its name]
+    #[arg(long, value_name = "NAME")]
+    pub service: Option<String>,
+    /// How to show it
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: TextOrJson,
+}
+
+#[derive(Debug, Args)]
+pub struct StartAdopt {
+    /// Image by its name in the store, oci:DIR[:NAME] or docker-archive:FILE[:NAME]
+    #[arg(value_name = "IMAGE")]
+    pub image: String,
+    /// Service [default: what the image says, or its name]
+    #[arg(long, value_name = "NAME")]
+    pub service: Option<String>,
+    /// Name of the new image in the store
+    #[arg(short = 't', long = "name", value_name = "NAME[:TAG]")]
+    pub name: String,
+    /// The runtime [default: target/start/kollage-start of the catalogue, or kollage-start beside this program]
+    #[arg(long, value_name = "FILE")]
+    pub runtime: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

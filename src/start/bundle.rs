@@ -13,10 +13,13 @@ use tar::EntryType;
 use super::runtime::Runtime;
 use super::{Definitions, definition};
 use crate::error::{Context as _, Error, Result};
+use crate::event::Cancel;
 use crate::image::archive::staging::Staged;
+use crate::image::config::{History, ImageConfig, Platform};
 use crate::image::digest::Digest;
 use crate::image::layer::compress::{Codec, Encoder};
 use crate::image::layer::write::{Entry, TarWriter};
+use crate::image::store::{Store, Written};
 
 /// What the runtime is called besides its own name, so that it is what Kolla's deployments call.
 pub const NAMES: [&str; 9] = [
@@ -37,6 +40,8 @@ pub const PROGRAM: &str = "kollage-start";
 pub struct Bundle {
     /// By path below the bundle, directories not named.
     pub files: BTreeMap<String, Content>,
+    /// What the runtime runs on.
+    pub platform: Platform,
 }
 
 pub enum Content {
@@ -94,7 +99,7 @@ impl Bundle {
         files.insert("bundle.json".into(), Content::text(json + "\n"));
         files.insert(PROGRAM.into(), Content::File { bytes: runtime.bytes, executable: true });
         files.extend(NAMES.map(|name| (name.to_owned(), Content::Link(PROGRAM))));
-        Ok(Bundle { files })
+        Ok(Bundle { files, platform: runtime.platform })
     }
 
     /// As a tar, which is compressed where the name says so.
@@ -130,6 +135,22 @@ impl Bundle {
             }
         }
         tar.finish()
+    }
+
+    /// As an image of one layer with the bundle in its root: an image volume.
+    pub fn write_image(&self, store: &Store, time: i64, cancel: &Cancel) -> Result<Written> {
+        let work = store.work_dir()?;
+        let upper = work.path().join("upper");
+        self.write_directory(&upper)?;
+        let layer = store.commit_upper(&upper, &[], Some(time))?;
+        let blob = store.compressed(&layer.diff_id, Codec::Gzip, cancel)?;
+        let mut config = ImageConfig::new(&self.platform);
+        config.config.entrypoint = Some(vec![format!("/{PROGRAM}")]);
+        config.rootfs.diff_ids.push(layer.diff_id);
+        config.history.push(History { created_by: Some("kollage start pack".into()), ..History::default() });
+        let written = store.put_image(&config, vec![blob])?;
+        store.settle()?;
+        Ok(written)
     }
 
     /// Into a directory, which is new: to be mounted, or to become a layer.

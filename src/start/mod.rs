@@ -9,7 +9,9 @@ use crate::catalogue::names;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::error::{Error, Result};
 
+pub mod adopt;
 pub mod bundle;
+pub mod check;
 pub mod definition;
 mod read;
 pub mod runtime;
@@ -18,6 +20,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod text;
+pub mod view;
 
 pub use definition::Definition;
 

@@ -50,29 +50,45 @@ struct Program {
 
 /// The little that is asked of an ELF file.
 fn program(bytes: &[u8]) -> Option<Program> {
-    let number = |at: usize, length: usize| -> Option<u64> {
-        let field = bytes.get(at..at.checked_add(length)?)?;
-        Some(field.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
-    };
-    // 64 bits, little-endian.
-    if !bytes.starts_with(b"\x7fELF\x02\x01") {
-        return None;
-    }
-    let architecture = match number(18, 2)? {
+    let architecture = match number(bytes, 18, 2)? {
+        _ if !bytes.starts_with(ELF64) => return None,
         62 => "amd64",
         183 => "arm64",
         _ => return None,
     };
-    let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
-    let mut interpreter = false;
-    for index in 0..count {
-        let header = usize::try_from(table.checked_add(index * size)?).ok()?;
-        interpreter |= number(header, 4)? == PT_INTERP;
-    }
+    let interpreter = segments(bytes)?.any(|header| number(bytes, header, 4) == Some(PT_INTERP));
     Some(Program { architecture, interpreter })
 }
 
+/// Where the name of its loader is in an ELF file, and how long it is; None: it needs none.
+pub(super) fn interpreter(bytes: &[u8]) -> Option<(usize, usize)> {
+    let header = segments(bytes)?.find(|header| number(bytes, *header, 4) == Some(PT_INTERP))?;
+    let (at, size) = (number(bytes, header + 8, 8)?, number(bytes, header + 32, 8)?);
+    Some((usize::try_from(at).ok()?, usize::try_from(size).ok()?))
+}
+
+/// 64 bits, little-endian.
+const ELF64: &[u8] = b"\x7fELF\x02\x01";
 const PT_INTERP: u64 = 3;
+/// As much of a header as is looked at; none begins where this would not be there.
+const HEADER: usize = 56;
+
+/// Where the headers of its segments are.
+fn segments(bytes: &[u8]) -> Option<impl Iterator<Item = usize>> {
+    if !bytes.starts_with(ELF64) {
+        return None;
+    }
+    let field = |at, length| number(bytes, at, length).and_then(|n| usize::try_from(n).ok());
+    let (table, size, count) = (field(32, 8)?, field(54, 2)?, field(56, 2)?);
+    let end = table.checked_add(size * count)?;
+    let whole = size >= HEADER && end <= bytes.len();
+    whole.then(|| (0..count).map(move |index| table + index * size))
+}
+
+fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
+    let field = bytes.get(at..at.checked_add(length)?)?;
+    Some(field.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+}
 
 #[cfg(test)]
 mod tests {
@@ -92,7 +108,7 @@ mod tests {
         assert!(Runtime::read(&dynamic).err().unwrap().message().contains("isn't a static program"));
         let script = file("script", b"#!/bin/sh\n");
         assert!(Runtime::read(&script).err().unwrap().message().contains("no program"));
-        let cut = file("cut", &super::super::tests::elf(1)[..66]);
+        let cut = file("cut", &super::super::tests::elf(1)[..100]);
         assert!(Runtime::read(&cut).is_err());
 
         let none = dir.path().join("none");

@@ -48,6 +48,7 @@ use crate::image::layer::sys::{self, OsContext};
 use crate::userns::{self, Identity};
 
 mod blobs;
+mod images;
 mod layers;
 mod locks;
 mod prune;
@@ -63,6 +64,7 @@ mod verify;
 
 pub use crate::image::layer::compress::Codec;
 pub use blobs::BlobWriter;
+pub use images::Written;
 pub use locks::KeyLock;
 pub use prune::{PruneOptions, PruneReport};
 pub use tmp::WorkDir;

@@ -18,6 +18,7 @@ Usage: kollage-start COMMAND
   start [--service NAME]   what kolla_start does, with the steps that a bundle has for a service
   task [--service NAME] TASK
                            one of the service's tasks, after what comes before every start
+  exec -- COMMAND …        any command, with what process 1 has to do; kolla_start and the like are this program
   set-configs [--check]    what kolla_set_configs does
   extend-start             what kolla_extend_start does
   copy-cacerts             what kolla_copy_cacerts does
@@ -58,6 +59,13 @@ pub fn run(mut arguments: impl Iterator<Item = OsString>, environment: &Environm
             Start::new(environment, Some(service))?.run(Wanted::Task(task))
         }
         ("task", [task]) => Start::new(environment, None)?.run(Wanted::Task(task)),
+        ("exec", ["--", program, ..]) => {
+            let own = program.starts_with("kolla_") || program.starts_with("healthcheck_");
+            if own {
+                return run(arguments.into_iter().skip(1).map(OsString::from), environment);
+            }
+            Start::new(environment, None)?.exec(&arguments[1..])
+        }
         ("set-configs", [] | ["--check"]) => {
             let start = Start::new(environment, None)?;
             let Some(config) = start.config()? else { return Ok(0) };

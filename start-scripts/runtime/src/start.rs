@@ -256,6 +256,13 @@ impl Start<'_> {
         }
     }
 
+    /// Any command, as whoever the container runs as.
+    pub fn exec(&self, words: &[String]) -> Result<u8> {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        let program = locate(words.first().map_or(OsStr::new(""), |word| word), &self.environment.path, None)?;
+        self.init()?.run(&Launch { program, words, ..Launch::default() })
+    }
+
     /// `kolla_extend_start` by itself: the script alone, with nothing to become.
     pub fn extend(&self) -> Result<u8> {
         let Some(script) = self.extension() else { return Ok(0) };

@@ -1,4 +1,4 @@
-//! `kollage start ls|pack`
+//! `kollage start ls|pack|check|adopt`
 
 use std::path::{Path, PathBuf};
 
@@ -6,19 +6,23 @@ use serde_json::{Value, json};
 
 use crate::cli::App;
 use crate::cli::args::{StartCommand, TextOrJson};
-use crate::cli::workspace::{catalogue_root, source_date_epoch};
-use crate::error::{Error, Result};
-use crate::image::layer::compress::Codec;
+use crate::cli::workspace::catalogue_root;
+use crate::error::Result;
 use crate::report::style::Paint;
 use crate::report::table::{Cell, Table};
 use crate::start::Definitions;
 use crate::start::bundle::{Bundle, PROGRAM};
 use crate::start::runtime::Runtime;
 
+mod image;
+mod pack;
+
 pub fn run(app: &App, command: &StartCommand) -> Result<u8> {
     match command {
         StartCommand::Ls { format } => ls(app, *format),
-        StartCommand::Pack { output, runtime } => pack(app, output, runtime.as_deref()),
+        StartCommand::Pack { output, runtime } => pack::run(app, output, runtime.as_deref()),
+        StartCommand::Check(args) => image::check(app, args),
+        StartCommand::Adopt(args) => image::adopt(app, args),
     }
 }
 
@@ -58,54 +62,14 @@ fn ls(app: &App, format: TextOrJson) -> Result<u8> {
     Ok(0)
 }
 
-/// Where a bundle goes.
-enum Output<'a> {
-    Tar(&'a Path, Codec),
-    Directory(&'a Path),
-}
-
-impl Output<'_> {
-    fn parse(text: &str) -> Result<Output<'_>> {
-        let codecs =
-            [(".tar.gz", Codec::Gzip), (".tgz", Codec::Gzip), (".tar.zst", Codec::Zstd), (".tar", Codec::None)];
-        if let Some(dir) = text.strip_prefix("dir:").filter(|dir| !dir.is_empty()) {
-            return Ok(Output::Directory(Path::new(dir)));
-        }
-        if let Some((_, codec)) = codecs.iter().find(|(end, _)| text.ends_with(end) && text.len() > end.len()) {
-            return Ok(Output::Tar(Path::new(text), *codec));
-        }
-        Err(Error::bad_input(format!("`{text}` doesn't say what the bundle is written as"))
-            .hint("write FILE.tar.gz, FILE.tar.zst, FILE.tar or dir:DIR"))
-    }
-}
-
-fn pack(app: &App, output: &str, runtime: Option<&Path>) -> Result<u8> {
-    let output = Output::parse(output)?;
-    let bundle = bundle(app, runtime)?;
-    let dest = match output {
-        Output::Tar(dest, codec) => {
-            bundle.write_tar(dest, codec, source_date_epoch(&app.env)?.unwrap_or(0))?;
-            dest
-        }
-        Output::Directory(dest) => {
-            if dest.read_dir().is_ok_and(|mut there| there.next().is_some()) {
-                return Err(Error::bad_input(format!("`{}` is there already, and isn't empty", dest.display())));
-            }
-            bundle.write_directory(dest)?;
-            dest
-        }
-    };
-    app.say(&format!("wrote {}", dest.display()));
-    Ok(0)
-}
-
 /// All definitions of the catalogue, with the runtime that was named or that is beside this program.
-fn bundle(app: &App, runtime: Option<&Path>) -> Result<Bundle> {
+fn bundle(app: &App, runtime: Option<&Path>) -> Result<(Definitions, Bundle)> {
     let root = catalogue_root(&app.global)?;
     let definitions = Definitions::load(&root)?;
     let mut places = vec![root.join("target/start").join(PROGRAM)];
     places.extend(beside());
-    Bundle::new(&definitions, Runtime::find(runtime, &places)?)
+    let bundle = Bundle::new(&definitions, Runtime::find(runtime, &places)?)?;
+    Ok((definitions, bundle))
 }
 
 fn beside() -> Option<PathBuf> {
