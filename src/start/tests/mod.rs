@@ -1,5 +1,7 @@
 //! Definitions from outside: what is read, what is said about what is wrong, and what the bundle has of it.
 
+mod images;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
