@@ -25,12 +25,14 @@ use page::{Block, Page, pages};
 use session::Session;
 
 /// Pages, and how a block begins that is not run.
-const EXCEPTIONS: [(&str, &str); 7] = [
+const EXCEPTIONS: [(&str, &str); 9] = [
     ("README.md", "make demo"),
     ("README.md", "make test"),
     ("docs/howto/ci.md", "skopeo copy --all oci:build/images docker://registry.example/shop"),
     ("docs/howto/editor.md", "taplo check"),
     ("docs/start-runtime.md", "docker run --user root "),
+    ("docs/start-scripts.md", "tools/build-start"),
+    ("docs/start-scripts.md", "kollage start check oci:"),
     ("docs/tutorial.md", "apt-get update && apt-get install --yes mmdebstrap git build-essential"),
     ("docs/tutorial.md", "git clone ADDRESS-OF-THE-REPOSITORY kollage && cd kollage"),
 ];

@@ -64,3 +64,40 @@ fn collect(schema: &serde_json::Value, keys: &mut Vec<String>) {
         _ => {}
     }
 }
+
+/// The page about start definitions has every key of theirs, every service of the catalogue and each of its tasks.
+#[test]
+fn the_page_of_start_definitions_has_every_key_and_service() {
+    let page = read("docs/start-scripts.md");
+    let output = Command::new(env!("CARGO_BIN_EXE_kollage")).args(["schema", "start"]).output().unwrap();
+    let mut keys = Vec::new();
+    collect(&serde_json::from_slice(&output.stdout).unwrap(), &mut keys);
+    for key in keys {
+        let forms = ["`{}`", "`[{}]`", "`[[{}]]`"].map(|form| form.replace("{}", &key));
+        assert!(forms.iter().any(|form| page.contains(form.as_str())), "docs/start-scripts.md does not describe {key}");
+    }
+    let mut list = Command::new(env!("CARGO_BIN_EXE_kollage"));
+    let output = list.args(["start", "ls", "--format", "json"]).current_dir(root()).output().unwrap();
+    let services: Vec<serde_json::Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let rows: Vec<(&str, &str)> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split_once(" |"))
+        .filter(|(names, _)| !names.starts_with('`'))
+        .collect();
+    for service in &services {
+        let name = service["name"].as_str().unwrap();
+        let row = rows.iter().find(|(names, _)| names.split(", ").any(|one| one == name));
+        let (_, described) = row.unwrap_or_else(|| panic!("docs/start-scripts.md has no {name}"));
+        for task in service["tasks"].as_array().unwrap() {
+            let task = task["name"].as_str().unwrap();
+            assert!(described.contains(&format!("`{task}`")), "docs/start-scripts.md: {name} has a task {task}");
+        }
+    }
+    let images = std::fs::read_dir(root().join("images")).unwrap().flatten();
+    let images = images.filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())));
+    for (name, path) in images.filter(|(_, path)| path.join("image.toml").is_file()) {
+        let base = std::fs::read_to_string(path.join("image.toml")).unwrap().contains("kind = \"base\"");
+        let defined = services.iter().any(|service| service["name"] == name.as_str());
+        assert!(base || defined, "{name} has no start definition");
+    }
+}

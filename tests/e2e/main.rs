@@ -27,6 +27,7 @@ mod rootless;
 mod sandbox;
 mod secrets;
 mod shipped;
+mod start;
 mod support;
 mod terminal;
 #[path = "../common/tools.rs"]

@@ -1,0 +1,131 @@
+//! `kollage start`: from a definition to an image that starts by it, with the runtime as it is shipped.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::sandbox::{Sandbox, is_root};
+
+/// The static program; built once, and the same that the runtime's own tests build.
+fn shipped() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut build = Command::new(top.join("tools/build-start"));
+        // What this test's own cargo told it would make that one build anew.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("CARGO") && !["CARGO_HOME", "CARGO_TARGET_DIR"].contains(&&*text) {
+                build.env_remove(&name);
+            }
+        }
+        let built = build.output().unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| top.join("target"), PathBuf::from);
+        target.join("start/kollage-start").canonicalize().unwrap()
+    })
+}
+
+const SERVICE: &str = r#"
+[service]
+summary = "Says what it is given"
+command = ["cat", "/run/svc/said"]
+
+[user]
+name = "svc"
+uid = 4711
+
+[variables]
+WORD = { summary = "What it says", default = "hello" }
+KEY = { summary = "What nobody sees", secret = true }
+
+[[directory]]
+path = "/run/svc"
+owner = "svc"
+
+[[step]]
+title = "Write it down"
+write = "/run/svc/said"
+text = "${WORD}, by "
+
+[[step]]
+title = "Sign it"
+run = ["sh", "-c", "id -u >> /run/svc/said"]
+
+[[task]]
+name = "bootstrap"
+variable = "KOLLA_BOOTSTRAP"
+
+[[task.step]]
+title = "Use the key"
+run = ["cat"]
+input = "key ${KEY}\n"
+"#;
+
+#[test]
+fn an_image_of_anybodys_is_checked_adopted_and_started() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::with_base();
+    sandbox.base("FROM {{ parent }}\nENV PATH=/bin\n");
+    sandbox.build(&["base"]);
+    sandbox.write("start-scripts/svc/start.toml", &SERVICE.replace("\"cat\", \"/run", "\"catt\", \"/run"));
+    sandbox.write("start-scripts/svc/ignored", "");
+    let ls = sandbox.run(&["start", "ls", "--format", "json"]).ok().json();
+    assert_eq!((&ls[0]["name"], &ls[0]["tasks"][0]["name"]), (&"svc".into(), &"bootstrap".into()));
+
+    let runtime = shipped().display().to_string();
+    let adopt = ["start", "adopt", "base", "--service", "svc", "-t", "adopted", "--runtime", &runtime];
+    let check = ["start", "check", "base", "--service", "svc", "--format", "json"];
+    let report = sandbox.run(&check).exits(4).json();
+    let catt = report["needs"].as_array().unwrap().iter().find(|need| need["what"] == "catt").unwrap();
+    assert_eq!((&report["missing"], &catt["state"]), (&1.into(), &"missing".into()), "{report}");
+    sandbox.run(&adopt).exits(4).says("lacks what svc needs: catt");
+    sandbox.write("start-scripts/svc/start.toml", SERVICE);
+    assert_eq!(sandbox.run(&check).ok().json()["missing"], 0);
+
+    let first = sandbox.run(&adopt).ok().stdout;
+    assert_eq!(sandbox.run(&adopt).ok().stdout, first);
+    assert_eq!(sandbox.run(&["run", "adopted"]).ok().says("svc 2/2: Sign it").stdout, "hello, by 4711\n");
+    let task = ["run", "-e", "KOLLA_BOOTSTRAP=", "-e", "KEY=secret", "adopted"];
+    assert_eq!(sandbox.run(&task).ok().says("svc: bootstrap is done").stdout, "key secret\n");
+    sandbox.run(&["run", "-e", "KOLLA_BOOTSTRAP=", "adopted"]).exits(1).says("KEY is not set (nor KEY_FILE");
+    // Whoever gives a command of his own gets that, and Kolla's names are this program's.
+    assert_eq!(sandbox.run(&["run", "adopted", "--", "echo", "mine"]).ok().stdout, "mine\n");
+    assert_eq!(sandbox.run(&["run", "adopted", "--", "kolla_start"]).ok().stdout, "hello, by 4711\n");
+    sandbox.run(&["store", "verify"]).ok();
+}
+
+#[test]
+fn a_bundle_is_packed_with_a_runtime_that_starts_anywhere() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::with_base();
+    sandbox.base("FROM {{ parent }}\n");
+    sandbox.write("start-scripts/svc/start.toml", SERVICE);
+    sandbox.run(&["start", "pack", "-o", "x.tar.gz", "--runtime", "/bin/sh"]).exits(2).says("isn't a static program");
+    sandbox.run(&["start", "pack", "-o", "docker"]).exits(2).says("cannot be sent to a daemon or a registry yet");
+    sandbox.run(&["start", "pack", "-o", "x.zip"]).exits(2).says("FILE.tar.gz");
+    let runtime = shipped().display().to_string();
+    let layout = sandbox.path("layout").display().to_string();
+    let output = format!("oci:{layout}:bundle");
+    sandbox.run(&["start", "pack", "-o", &output, "--runtime", &runtime]).ok().says("wrote ");
+    // As an image it has the bundle in its root, and its program runs alone.
+    let single = sandbox.path("Dockerfile").display().to_string();
+    std::fs::write(&single, format!("FROM oci:{layout}:latest\n")).unwrap();
+    sandbox.run(&["build", "--dockerfile", &single, "-t", "bundle"]).ok();
+    assert!(sandbox.run(&["run", "bundle", "--", "--version"]).ok().stdout.starts_with("kollage-start "));
+}
+
+#[test]
+fn what_is_wrong_with_definitions_comes_at_once() {
+    let sandbox = Sandbox::new();
+    sandbox.write("kollage.toml", "");
+    sandbox.run(&["start", "ls"]).exits(2).says("start-scripts");
+    sandbox.write("start-scripts/a/start.toml", "[service]\nsumary = \"x\"\n");
+    sandbox.write("start-scripts/b/start.toml", "[service]\ncommand = [\"${NONE}\"]\n");
+    let ran = sandbox.run(&["start", "ls"]).exits(2);
+    ran.says("start-scripts/a/start.toml:2:1").says("did you mean `summary`?").says("start-scripts/b/start.toml:2:12");
+}
