@@ -15,7 +15,7 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
                 ["a\n**/a\n!d/a\n", "**\n*\n!d/e/*.c\n", "d/[a-z]\n**/*.c\n!**/f.?\n\\a\n", ".\na/../b.c\n!d\nd/**\n"];
             cases.chain(own.map(|text| text.as_bytes().to_vec())).collect()
         }
-        "definitions" => files(&["images", "plugins", "kollage.toml"], |name| name.ends_with(".toml")),
+        "definitions" => files(&["images", "plugins", "start-scripts", "kollage.toml"], |name| name.ends_with(".toml")),
         "template" => files(&["images", "plugins"], |name| name.ends_with(".j2")),
         "image_config" => vec![LAYOUT.as_bytes().to_vec(), b"registry.example.org:5000/a/b:tag".to_vec()],
         "layer_unpack" => archives(),

@@ -3,7 +3,7 @@
 use crate::environment::Environment;
 use crate::error::{Failure, Result};
 use crate::health;
-use crate::service::Wanted;
+use crate::service::{self, Wanted};
 use crate::set_configs;
 use crate::start::Start;
 use std::ffi::{OsStr, OsString};
@@ -19,6 +19,7 @@ Usage: kollage-start COMMAND
   task [--service NAME] TASK
                            one of the service's tasks, after what comes before every start
   exec -- COMMAND …        any command, with what process 1 has to do; kolla_start and the like are this program
+  install DIR              copies the bundle that this program is in, for containers that share DIR
   set-configs [--check]    what kolla_set_configs does
   extend-start             what kolla_extend_start does
   copy-cacerts             what kolla_copy_cacerts does
@@ -59,6 +60,9 @@ pub fn run(mut arguments: impl Iterator<Item = OsString>, environment: &Environm
             Start::new(environment, Some(service))?.run(Wanted::Task(task))
         }
         ("task", [task]) => Start::new(environment, None)?.run(Wanted::Task(task)),
+        ("install", [directory]) => {
+            service::install(&service::bundle(environment.start_dir.as_deref()), Path::new(directory)).map(|()| 0)
+        }
         ("exec", ["--", program, ..]) => {
             let own = program.starts_with("kolla_") || program.starts_with("healthcheck_");
             if own {

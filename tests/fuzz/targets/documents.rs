@@ -14,6 +14,7 @@ use kollage::image::digest::Digest;
 use kollage::image::manifest::{Index, Manifest};
 use kollage::image::reference::Reference;
 use kollage::image::store::Store;
+use kollage::start;
 use kollage::template::render_image;
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -67,6 +68,7 @@ pub fn definitions(data: &[u8]) {
     for name in ["image.toml", "plugin.toml", "release.toml", "kollage.toml"] {
         in_bounds(&check_text(name, text));
     }
+    in_bounds(&start::check_text(text));
 }
 
 /// A small catalogue in which only one recipe is ever another one.

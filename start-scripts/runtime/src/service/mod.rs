@@ -210,6 +210,29 @@ pub fn bundle(said: Option<&Path>) -> PathBuf {
     said.map(Path::to_path_buf).or_else(beside).unwrap_or_else(|| "/var/lib/kollage/start".into())
 }
 
+/// Copies a bundle, and nothing else that is where it is: in an image of its own that is the root. A bundle that is
+/// there already is replaced, file by file.
+pub fn install(bundle: &Path, to: &Path) -> Result<()> {
+    let cannot = |error| Failure::system(format_args!("read the bundle {}", shown(bundle)), error);
+    if !bundle.join("services").is_dir() {
+        return Err(Failure::wrong(format!(
+            "there is no bundle in {} (KOLLAGE_START_DIR says where one is)",
+            shown(bundle)
+        )));
+    }
+    std::fs::create_dir_all(to).map_err(|error| Failure::system(format_args!("make {}", shown(to)), error))?;
+    for entry in std::fs::read_dir(bundle).map_err(cannot)? {
+        let entry = entry.map_err(cannot)?;
+        let name = entry.file_name();
+        let known = ["kollage-start", "services", "bundle.json"].iter().any(|known| name == *known);
+        let link = std::fs::read_link(entry.path()).is_ok_and(|target| target == Path::new("kollage-start"));
+        if known || link {
+            crate::files::restore(&entry.path(), &to.join(&name))?;
+        }
+    }
+    Ok(())
+}
+
 fn unknown(name: &str, services: &Path) -> Failure {
     let entries = std::fs::read_dir(services).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());

@@ -340,3 +340,35 @@ fn health_is_asked_as_the_definition_has_it() {
     let Some(lab) = self::lab(r#""command": ["x"]"#) else { return };
     lab.run(&["healthcheck"]).says(1, &["the definition of svc has no check of its health"]);
 }
+
+#[test]
+fn any_command_can_be_run_and_kollas_names_are_this_program() {
+    let Some(lab) = lab(r#""steps": [{"title": "Step", "run": {"command": ["echo", "step"]}}]"#) else { return };
+    assert_eq!(output(&lab, &["exec", "--", "echo", "--mine"]).1, "--mine\n");
+    assert_eq!(output(&lab, &["exec", "--", "kolla_start"]).1, "step\nserved\n");
+    assert_eq!(output(&lab, &["exec", "--", "kolla_set_configs", "--check"]).0, 0);
+    lab.run(&["exec", "--", "no-such-program"]).says(127, &["there is no `no-such-program`"]);
+    lab.run(&["exec", "--"]).says(2, &["don't know what `exec --` is"]);
+}
+
+#[test]
+fn a_bundle_copies_itself_and_nothing_beside_it() {
+    let Some(lab) = lab(r#""command": ["x"]"#) else { return };
+    lab.write("bundle/kollage-start", "program");
+    lab.mode("bundle/kollage-start", 0o755);
+    lab.write("bundle/bundle.json", "{}");
+    lab.link("bundle/kolla_start", "kollage-start");
+    lab.link("bundle/other", "elsewhere");
+    lab.write("bundle/etc/passwd", "");
+    lab.write("to/services/old.json", "of an earlier bundle");
+    let to = lab.path("to").display().to_string();
+    lab.run(&["install", &to]).is(0);
+    lab.has("to/kollage-start", "program");
+    assert_eq!(lab.own("to/kollage-start").2, 0o755);
+    assert_eq!(std::fs::read_link(lab.path("to/kolla_start")).unwrap(), std::path::Path::new("kollage-start"));
+    assert!(lab.path("to/services/svc.json").is_file());
+    for name in ["to/etc", "to/other", "to/services/old.json"] {
+        lab.has_not(name);
+    }
+    lab.run(&["install", &to]).is(0);
+}
