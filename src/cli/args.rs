@@ -15,7 +15,7 @@ use crate::dockerfile::step;
                   daemon; plugins are layers of their own, and everything is content-addressed.",
     after_help = "Start with `kollage init DIR`, or run `kollage list` where a kollage.toml is.\n\
                   Exit codes: 0 done, 1 something failed, 2 the command line or a definition is wrong, 3 the machine \
-                  or a registry is not usable, 130 interrupted.",
+                  or a registry is not usable, 4 `start check` found something missing, 130 interrupted.",
     disable_help_subcommand = true,
     propagate_version = true
 )]

@@ -240,7 +240,6 @@ impl Serialize for Mode {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over like that")]
 fn is_false(flag: &bool) -> bool {
     !flag
 }

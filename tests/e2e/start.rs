@@ -129,3 +129,22 @@ fn what_is_wrong_with_definitions_comes_at_once() {
     let ran = sandbox.run(&["start", "ls"]).exits(2);
     ran.says("start-scripts/a/start.toml:2:1").says("did you mean `summary`?").says("start-scripts/b/start.toml:2:12");
 }
+
+/// The runtime shares no code with what wrote them: each is read to its end before the task isn't found.
+#[test]
+fn every_definition_of_the_catalogue_is_understood_by_the_runtime() {
+    let sandbox = Sandbox::new();
+    let bundle = sandbox.path("bundle").display().to_string();
+    let top = env!("CARGO_MANIFEST_DIR");
+    let (output, runtime) = (format!("dir:{bundle}"), shipped().display().to_string());
+    sandbox.run(&["-C", top, "start", "pack", "-o", &output, "--runtime", &runtime]).ok();
+    let services = sandbox.run(&["-C", top, "start", "ls", "--format", "json"]).ok().json();
+    assert!(services.as_array().unwrap().len() > 30);
+    for service in services.as_array().unwrap() {
+        let name = service["name"].as_str().unwrap();
+        let mut command = Command::new(format!("{bundle}/kollage-start"));
+        let output = command.args(["task", "--service", name, "none"]).env_clear().output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(&format!("error: {name} has no task `none`")), "{said}");
+    }
+}

@@ -41,17 +41,10 @@ pub(super) fn make(path: &Path, directory: bool, owned: &Owned, default: Option<
 
 pub(super) fn own(path: &Path, owned: &Owned, recurse: bool) -> Result<()> {
     trusted(path)?;
-    set(path, owned)?;
-    if recurse && files::is_real_directory(path) {
-        let cannot = |error| Failure::system(format_args!("read {}", shown(path)), error);
-        for entry in fs::read_dir(path).map_err(cannot)? {
-            own_below(&entry.map_err(cannot)?.path(), owned)?;
-        }
-    }
-    Ok(())
+    if recurse { own_below(path, owned) } else { set(path, owned) }
 }
 
-/// Links below a path are what they are: only they change their owner.
+/// Below a path, links are what they are: only they change their owner.
 fn own_below(path: &Path, owned: &Owned) -> Result<()> {
     set(path, owned)?;
     if files::is_real_directory(path) {
