@@ -6,6 +6,7 @@
 //!   [`fit`]: whether plugins fit what is below them
 //! - [`engine`]: what a plan is carried out with; [`image`]: layers, configurations, archives, the store;
 //!   [`registry`]: pull; [`fetch`]: files from web addresses and git repositories; [`net`]: what these two share
+//! - [`start`]: how services are started, apart from their images; [`deploy`]: services that run together
 //! - [`report`]: events to what a person or a machine reads; [`cli`]: the command line
 //! - [`diag`], [`error`], [`event`], [`quantity`], [`suggest`]: what every room speaks; [`userns`]:
 //!   which ids there are
@@ -15,6 +16,7 @@
 pub mod catalogue;
 pub mod cli;
 pub mod context;
+pub mod deploy;
 pub mod diag;
 pub mod dockerfile;
 pub mod engine;

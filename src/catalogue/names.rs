@@ -87,7 +87,7 @@ pub(super) fn registry_host(text: &str) -> Result<(), String> {
 }
 
 /// `[registry/]repository[:tag][@sha256:…]`, Docker's short forms allowed.
-pub(super) fn reference(text: &str) -> Result<(), String> {
+pub(crate) fn reference(text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Err("it is empty".into());
     }

@@ -72,6 +72,8 @@ pub enum Command {
     Shell(ShellArgs),
     /// Look at how services are started, and bring that to images
     Start(StartArgs),
+    /// Write a deployment's files for other tools, or run it on this host's engine
+    Deploy(DeployArgs),
     /// Show a run that was: its timeline, graph, sizes, reasons and failures
     Report(Report),
     /// Look at and look after the store
@@ -104,7 +106,7 @@ impl Command {
             Command::Plugin(_) => false,
             Command::Start(StartArgs { command: StartCommand::Check(_) | StartCommand::Adopt(_) }) => true,
             Command::Start(StartArgs { command: StartCommand::Pack { output, .. } }) => output.starts_with("oci:"),
-            Command::Start(_) => false,
+            Command::Start(_) | Command::Deploy(_) => false,
             Command::Init(_) | Command::List(_) | Command::Graph(_) | Command::Render(_) => false,
             // It says what there is to be said about that.
             Command::Doctor(_) => false,
@@ -527,6 +529,7 @@ pub enum SchemaFile {
     Release,
     Overlay,
     Start,
+    Deployment,
 }
 
 #[derive(Debug, Args)]
@@ -646,6 +649,102 @@ pub struct StartAdopt {
     /// The runtime [default: target/start/kollage-start of the catalogue, or kollage-start beside this program]
     #[arg(long, value_name = "FILE")]
     pub runtime: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct DeployArgs {
+    #[command(subcommand)]
+    pub command: DeployCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DeployCommand {
+    /// Write files for Compose, or show what would change
+    Render(DeployRender),
+    /// Make what runs on this host what the deployment says
+    Up(DeployUp),
+    /// Stop and remove services; their data stays
+    Down(DeployDown),
+    /// Show how services are, and what `up` would change
+    Status(DeployStatus),
+}
+
+/// The engine, and which services.
+#[derive(Debug, Args)]
+pub struct Running {
+    /// Services, with all that they need [default: all]
+    #[arg(value_name = "SERVICE")]
+    pub services: Vec<String>,
+    /// Engine [default: DOCKER_HOST, or where Docker or Podman usually listens]
+    #[arg(long, value_name = "ADDRESS")]
+    pub host: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct DeployUp {
+    #[command(flatten)]
+    pub running: Running,
+    #[command(flatten)]
+    pub deployment: Deployment,
+    /// Show what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DeployDown {
+    #[command(flatten)]
+    pub running: Running,
+    #[command(flatten)]
+    pub deployment: Deployment,
+    /// Remove their volumes as well, with all data
+    #[arg(long)]
+    pub volumes: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct DeployStatus {
+    #[command(flatten)]
+    pub running: Running,
+    #[command(flatten)]
+    pub deployment: Deployment,
+    /// How to show it
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub format: TextOrJson,
+}
+
+/// Which deployment, and what the catalogue calls its images.
+#[derive(Debug, Args)]
+pub struct Deployment {
+    /// The deployment
+    #[arg(short, long, value_name = "FILE", default_value = "deployment.toml")]
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub settings: Settings,
+}
+
+#[derive(Debug, Args)]
+pub struct DeployRender {
+    #[command(flatten)]
+    pub deployment: Deployment,
+    /// What to write
+    #[arg(long, value_name = "TARGET")]
+    pub target: DeployTarget,
+    /// Directory to write to; made when it isn't there
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+    /// Write nothing; exit with 4 if something would change
+    #[arg(long)]
+    pub check: bool,
+    /// Write nothing; show what would change, and exit with 4 if something would
+    #[arg(long)]
+    pub diff: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DeployTarget {
+    /// A Compose file
+    Compose,
 }
 
 #[derive(Debug, Args)]

@@ -35,7 +35,9 @@ pub struct Environment {
     pub auth_file: Option<PathBuf>,
     /// `DOCKER_CONFIG`, the directory of Docker's config.json.
     pub docker_config: Option<PathBuf>,
-    /// `XDG_RUNTIME_DIR`, where podman and skopeo keep auth.json.
+    /// `DOCKER_HOST`: the engine of `kollage deploy up|down|status`.
+    pub docker_host: Option<String>,
+    /// `XDG_RUNTIME_DIR`, where podman and skopeo keep auth.json, and podman its socket.
     pub runtime_dir: Option<PathBuf>,
     /// `PATH`: where git and ssh are looked for.
     pub path: Option<OsString>,
@@ -79,13 +81,15 @@ impl Environment {
             locale: ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|name| text(name)),
             auth_file: path("REGISTRY_AUTH_FILE"),
             docker_config: path("DOCKER_CONFIG"),
+            docker_host: text("DOCKER_HOST"),
             runtime_dir: path("XDG_RUNTIME_DIR"),
             path: env::var_os("PATH").filter(|v| !v.is_empty()),
             proxy: proxy.filter_map(|name| Some((name.clone(), text(&name)?))).collect(),
         }
     }
 
-    /// The value of any variable, for `--secret id=x,env=NAME` and `--build-arg NAME`, which name one themselves.
+    /// The value of any variable, for `--secret id=x,env=NAME`, `--build-arg NAME` and a deployment's secrets, which name one
+    /// themselves.
     pub fn named(&self, name: &str) -> Option<OsString> {
         env::var_os(name)
     }

@@ -17,6 +17,7 @@ mod args;
 mod build;
 mod completions;
 mod context;
+mod deploy;
 mod doctor;
 mod entitlements;
 mod environment;
@@ -116,6 +117,7 @@ impl App {
             Command::Shell(args) => shell::run(self, &args),
             Command::Report(args) => report::run(self, &args),
             Command::Start(args) => start::run(self, &args.command),
+            Command::Deploy(args) => deploy::run(self, &args.command),
             Command::Store(args) => store::run(self, &args.command),
         }
     }

@@ -7,7 +7,7 @@ use crate::catalogue::schema::{File, schema};
 use crate::cli::App;
 use crate::cli::args::{SchemaArgs, SchemaFile};
 use crate::error::{Context as _, Result};
-use crate::start;
+use crate::{deploy, start};
 
 pub fn run(app: &App, args: &SchemaArgs) -> Result<u8> {
     if let Some(file) = args.file {
@@ -35,5 +35,6 @@ fn of(file: SchemaFile) -> (&'static str, Value) {
         SchemaFile::Release => of_catalogue(File::Release),
         SchemaFile::Overlay => of_catalogue(File::Overlay),
         SchemaFile::Start => ("start", start::schema::schema()),
+        SchemaFile::Deployment => ("deployment", deploy::schema::schema()),
     }
 }

@@ -35,7 +35,7 @@ mod fetched;
 mod finish;
 pub mod helper;
 pub mod lend;
-mod output;
+pub(crate) mod output;
 mod preflight;
 mod request;
 pub mod run;

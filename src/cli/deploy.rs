@@ -1,0 +1,241 @@
+//! `kollage deploy render|up|down|status`
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::catalogue::Catalogue;
+use crate::cli::App;
+use crate::cli::args::{
+    self, DeployCommand, DeployDown, DeployRender, DeployStatus, DeployTarget, DeployUp, Select, TextOrJson,
+};
+use crate::cli::environment::Environment;
+use crate::cli::signals;
+use crate::cli::workspace::{catalogue_root, config_files, overrides, wrong_definitions};
+use crate::deploy::engine::Engine;
+use crate::deploy::files::{Change, Kind};
+use crate::deploy::plan::Step;
+use crate::deploy::run::{Host, State, Status};
+use crate::deploy::{self, Deployment, Known, Target};
+use crate::error::{Error, Kind as ErrorKind, Result};
+use crate::event::{Cancel, Event, Sink};
+use crate::report::human;
+use crate::report::style::{Look, Paint};
+use crate::report::table::{Cell, Table};
+use crate::report::text::one_line;
+use crate::start::Definitions;
+
+pub fn run(app: &App, command: &DeployCommand) -> Result<u8> {
+    match command {
+        DeployCommand::Render(args) => render(app, args),
+        DeployCommand::Up(args) => up(app, args),
+        DeployCommand::Down(args) => down(app, args),
+        DeployCommand::Status(args) => status(app, args),
+    }
+}
+
+fn load(app: &App, args: &args::Deployment) -> Result<Deployment> {
+    let root = catalogue_root(&app.global)?;
+    let overrides = overrides(&app.env, &Select::default(), &args.settings)?;
+    let catalogue = Catalogue::load(&root, &overrides, &config_files(&app.env)).map_err(wrong_definitions)?;
+    let images: BTreeMap<String, String> =
+        catalogue.images.keys().map(|name| (name.clone(), catalogue.image_ref(name))).collect();
+    let services = Definitions::load(&root)?;
+    deploy::load(&args.file, &Known { services: &services, images: &images })
+}
+
+fn render(app: &App, args: &DeployRender) -> Result<u8> {
+    let deployment = load(app, &args.deployment)?;
+    let target = match args.target {
+        DeployTarget::Compose => Target::Compose,
+    };
+    let rendering = deploy::render(&deployment, target);
+    if args.check || args.diff {
+        let changes = rendering.changes(&args.output)?;
+        if args.diff {
+            app.print(&changes.iter().map(|change| change.diff.as_str()).collect::<String>())?;
+        }
+        return Ok(match changes.is_empty() {
+            true => 0,
+            false => {
+                app.say(&format!("{} in {}: {}", differ(&changes), args.output.display(), paths(&changes)));
+                ErrorKind::Difference.exit_code()
+            }
+        });
+    }
+    let changes = rendering.write(&args.output)?;
+    let unchanged = rendering.files.len() - changes.iter().filter(|change| change.kind != Kind::Gone).count();
+    for change in &changes {
+        let word = match change.kind {
+            Kind::New | Kind::Changed => "wrote",
+            Kind::Gone => "removed",
+        };
+        app.say(&format!("{word} {}", args.output.join(&change.path).display()));
+    }
+    if unchanged > 0 {
+        app.say(&format!("{} unchanged", human::count(unchanged, "file")));
+    }
+    for note in &rendering.notes {
+        app.say(note);
+    }
+    Ok(0)
+}
+
+fn differ(changes: &[Change]) -> String {
+    let verb = if changes.len() == 1 { "differs" } else { "differ" };
+    format!("{} {verb}", human::count(changes.len(), "file"))
+}
+
+fn paths(changes: &[Change]) -> String {
+    let (shown, rest) = changes.split_at(changes.len().min(5));
+    let mut names: Vec<String> = shown.iter().map(|change| change.path.clone()).collect();
+    if !rest.is_empty() {
+        names.push(format!("{} more", rest.len()));
+    }
+    names.join(", ")
+}
+
+/// Shows steps as lines.
+struct Lines {
+    look: Look,
+}
+
+impl Sink for Lines {
+    fn event(&self, event: Event) {
+        let line = match event {
+            Event::StepStarted { node, step, steps, title } => {
+                let number = self.look.paint(Paint::Dim, format!("[{}/{steps}]", step + 1));
+                format!("{number} {}: {}", self.look.paint(Paint::Strong, node), one_line(&title))
+            }
+            Event::Output { line, .. } => format!("    {}", self.look.paint(Paint::Dim, one_line(&line))),
+            Event::Warning { node, message } => {
+                let node = node.map(|node| format!("{node}: ")).unwrap_or_default();
+                format!("{} {node}{}", self.look.paint(Paint::Warning, "warning:"), one_line(&message))
+            }
+            _ => return,
+        };
+        // Nothing can be done about a closed stream.
+        let _ = writeln!(io::stderr(), "{line}");
+    }
+}
+
+/// Runs something with an engine that Ctrl-C ends cleanly.
+fn with_host<T>(
+    app: &App,
+    running: &args::Running,
+    deployment: &Deployment,
+    act: impl FnOnce(&Host<'_>) -> Result<T>,
+) -> Result<T> {
+    let cancel = Cancel::new()?;
+    signals::watch(&cancel, |count| {
+        if count == 1 {
+            let _ = writeln!(io::stderr(), "stopping; what was done stays done");
+        }
+    })?;
+    let engine = Engine::connect(&address(running.host.as_deref(), &app.env)?, &cancel)?;
+    let lookup = |name: &str| app.env.named(name);
+    let sink = Lines { look: app.look };
+    act(&Host { deployment, engine: &engine, lookup: &lookup, sink: &sink, cancel: &cancel })
+}
+
+fn address(said: Option<&str>, env: &Environment) -> Result<String> {
+    if let Some(address) = said.or(env.docker_host.as_deref()) {
+        return Ok(match address.starts_with('/') {
+            true => format!("unix://{address}"),
+            false => address.to_owned(),
+        });
+    }
+    let own = env.runtime_dir.as_ref().map(|dir| dir.join("podman/podman.sock"));
+    let usual = ["/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock"];
+    let mut all = usual.iter().map(|path| Path::new(path).to_owned()).chain(own);
+    match all.find(|path| path.exists()) {
+        Some(path) => Ok(format!("unix://{}", path.display())),
+        None => Err(Error::unusable("neither Docker nor Podman listens where it usually does")
+            .hint("start one of them, or say where it is: DOCKER_HOST, or `--host unix:///PATH`")),
+    }
+}
+
+fn up(app: &App, args: &DeployUp) -> Result<u8> {
+    let deployment = load(app, &args.deployment)?;
+    let services = &args.running.services;
+    if args.dry_run {
+        let steps = with_host(app, &args.running, &deployment, |host| host.plan(services))?;
+        return app.print(&listed(&deployment, &steps)).map(|()| 0);
+    }
+    match with_host(app, &args.running, &deployment, |host| host.up(services))? {
+        0 => app.say("all is as the deployment says; nothing was touched"),
+        count => app.say(&format!("{} done", human::count(count, "step"))),
+    }
+    Ok(0)
+}
+
+fn listed(deployment: &Deployment, steps: &[Step]) -> String {
+    if steps.is_empty() {
+        return "nothing: all is as the deployment says\n".into();
+    }
+    let line = |step: &Step| format!("{}: {}\n", step.service.as_ref().unwrap_or(&deployment.name), step.title);
+    steps.iter().map(line).collect()
+}
+
+fn down(app: &App, args: &DeployDown) -> Result<u8> {
+    let deployment = load(app, &args.deployment)?;
+    match with_host(app, &args.running, &deployment, |host| host.down(&args.running.services, args.volumes))? {
+        0 => app.say("there was nothing to be removed"),
+        count => app.say(&format!("{} done", human::count(count, "step"))),
+    }
+    Ok(0)
+}
+
+fn status(app: &App, args: &DeployStatus) -> Result<u8> {
+    let deployment = load(app, &args.deployment)?;
+    let all = with_host(app, &args.running, &deployment, |host| host.status(&args.running.services))?;
+    if args.format == TextOrJson::Json {
+        let rows = all.iter().map(|one| {
+            json!({
+                "service": one.service,
+                "image": one.image,
+                "state": state(one.state),
+                "health": one.health,
+                "changed": one.changed,
+            })
+        });
+        app.print_json(&Value::Array(rows.collect()))?;
+        return Ok(0);
+    }
+    let mut table = Table::with_heading(&["service", "state", "health", "up would change", "image"]);
+    for one in &all {
+        let paint = match one.state {
+            State::Runs => Paint::Done,
+            State::Absent => Paint::Dim,
+            State::Restarts | State::Ended(_) => Paint::Failed,
+        };
+        table.row([
+            Cell::new(&one.service).paint(Paint::Strong),
+            Cell::new(state(one.state)).paint(paint),
+            Cell::new(one.health.as_deref().unwrap_or("")),
+            Cell::new(would_change(one)),
+            Cell::new(&one.image).paint(Paint::Dim),
+        ]);
+    }
+    let (look, width) = app.table_look();
+    app.print(&table.render(look, width))?;
+    Ok(0)
+}
+
+fn would_change(one: &Status) -> String {
+    match one.state {
+        State::Absent => "start it".into(),
+        _ => one.changed.join(", "),
+    }
+}
+
+fn state(state: State) -> String {
+    match state {
+        State::Absent => "not there".into(),
+        State::Runs => "runs".into(),
+        State::Restarts => "starts again and again".into(),
+        State::Ended(code) => format!("ended ({code})"),
+    }
+}

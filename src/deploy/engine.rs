@@ -1,0 +1,317 @@
+//! Docker's or Podman's API, as much of it as deployments take. Async stays in here: every call waits for its answer.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use bollard::Docker;
+use bollard::container::LogOutput;
+use bollard::exec::StartExecResults;
+use bollard::models::{
+    ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum, ExecConfig, NetworkCreateRequest, Volume,
+    VolumeCreateRequest,
+};
+use bollard::query_parameters::{
+    CreateContainerOptionsBuilder, CreateImageOptionsBuilder, ListContainersOptionsBuilder, ListVolumesOptionsBuilder,
+    LogsOptionsBuilder, RemoveContainerOptionsBuilder, RemoveVolumeOptions, RenameContainerOptionsBuilder,
+    StopContainerOptionsBuilder,
+};
+use futures_util::StreamExt as _;
+use tokio::runtime::Runtime;
+
+use crate::engine::embedded::output::Lines;
+use crate::error::{Context as _, Error, Result};
+use crate::event::Cancel;
+
+pub struct Engine {
+    docker: Docker,
+    runtime: Runtime,
+    cancel: Cancel,
+}
+
+/// What an image of the engine says about itself.
+#[derive(Clone, Debug)]
+pub struct Image {
+    pub id: String,
+    /// Whom it runs as.
+    pub user: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Container {
+    pub id: String,
+    pub image: String,
+    pub labels: HashMap<String, String>,
+    pub running: bool,
+    /// The engine starts it again.
+    pub restarting: bool,
+    pub restarts: i64,
+    pub exit_code: i64,
+    /// As the engine's own probe has it.
+    pub health: Option<String>,
+}
+
+type Answer<T> = std::result::Result<T, bollard::errors::Error>;
+
+/// None where the engine has no such thing.
+fn found<T>(answer: Answer<T>) -> Answer<Option<T>> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(bollard::errors::Error::DockerResponseServerError { status_code: 404, .. }) => Ok(None),
+        Err(why) => Err(why),
+    }
+}
+
+/// The engine's own words, without how they came.
+fn why(error: &bollard::errors::Error) -> String {
+    match error {
+        bollard::errors::Error::DockerResponseServerError { message, .. } => message.trim().to_owned(),
+        other => other.to_string(),
+    }
+}
+
+impl Engine {
+    /// `address` is as in DOCKER_HOST.
+    pub fn connect(address: &str, cancel: &Cancel) -> Result<Engine> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unusable(|| "cannot make what waits for the engine".into())?;
+        let unreachable = |error: &bollard::errors::Error| {
+            Error::unusable(format!("no engine answers at `{address}`")).cause(why(error)).hint(
+                "start Docker, or `podman system service`; DOCKER_HOST and --host say where it is: unix:///PATH or \
+                 tcp://HOST:PORT",
+            )
+        };
+        let docker = Docker::connect_with_host(address).map_err(|error| unreachable(&error))?;
+        let docker = runtime.block_on(docker.negotiate_version()).map_err(|error| unreachable(&error))?;
+        Ok(Engine { docker, runtime, cancel: cancel.clone() })
+    }
+
+    /// An answer can be long in coming; an interruption doesn't wait for it.
+    fn wait<T>(&self, what: impl Fn() -> String, call: impl Future<Output = Answer<T>>) -> Result<T> {
+        let answer = self.runtime.block_on(async {
+            let mut call = std::pin::pin!(call);
+            loop {
+                tokio::select! {
+                    answer = &mut call => break Some(answer),
+                    () = tokio::time::sleep(Duration::from_millis(200)) => {
+                        if self.cancel.is_forced() {
+                            break None;
+                        }
+                    }
+                }
+            }
+        });
+        let answer = answer.ok_or_else(Error::interrupted)?;
+        answer.map_err(|error| Error::failed(what()).cause(why(&error)))
+    }
+
+    pub fn image(&self, reference: &str) -> Result<Option<Image>> {
+        let what = || format!("cannot look at the image {reference}");
+        let image = self.wait(what, async { found(self.docker.inspect_image(reference).await) })?;
+        Ok(image.map(|image| Image {
+            id: image.id.unwrap_or_default(),
+            user: image.config.and_then(|config| config.user).filter(|user| !user.is_empty()),
+        }))
+    }
+
+    pub fn pull(&self, reference: &str) -> Result<()> {
+        let options = CreateImageOptionsBuilder::default().from_image(reference).build();
+        let pulled = self.wait(|| format!("cannot get the image {reference}"), async {
+            let mut stream = self.docker.create_image(Some(options), None, None);
+            while let Some(line) = stream.next().await {
+                line?;
+            }
+            Ok(())
+        });
+        let hint = "bring it to the engine: `kollage build IMAGE -o type=docker,dest=FILE`, then `docker load -i FILE`";
+        pulled.map_err(|error| if error.hint_text().is_none() { error.hint(hint) } else { error })
+    }
+
+    pub fn container(&self, name: &str) -> Result<Option<Container>> {
+        let what = || format!("cannot look at the container {name}");
+        let answer = self.wait(what, async { found(self.docker.inspect_container(name, None).await) })?;
+        Ok(answer.map(Container::from))
+    }
+
+    /// Names of the containers that have this label.
+    pub fn containers(&self, label: &str, value: &str) -> Result<Vec<String>> {
+        let filters = HashMap::from([("label", vec![format!("{label}={value}")])]);
+        let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
+        let found = self.wait(|| "cannot list containers".into(), self.docker.list_containers(Some(options)))?;
+        let names = found.into_iter().filter_map(|container| container.names?.into_iter().next());
+        let mut names: Vec<String> = names.map(|name| name.trim_start_matches('/').to_owned()).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    pub fn create(&self, name: &str, body: ContainerCreateBody) -> Result<()> {
+        let options = CreateContainerOptionsBuilder::default().name(name).build();
+        let what = || format!("cannot make the container {name}");
+        self.wait(what, self.docker.create_container(Some(options), body)).map(drop)
+    }
+
+    pub fn start(&self, name: &str) -> Result<()> {
+        self.wait(|| format!("cannot start the container {name}"), self.docker.start_container(name, None))
+    }
+
+    /// Stopped within the time that the container was made with.
+    pub fn stop(&self, name: &str, seconds: u32) -> Result<()> {
+        let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
+        let options = StopContainerOptionsBuilder::default().t(seconds).build();
+        let what = || format!("cannot stop the container {name}");
+        self.wait(what, async { found(self.docker.stop_container(name, Some(options)).await) }).map(drop)
+    }
+
+    pub fn rename(&self, name: &str, to: &str) -> Result<()> {
+        let options = RenameContainerOptionsBuilder::default().name(to).build();
+        self.wait(|| format!("cannot rename the container {name}"), self.docker.rename_container(name, options))
+    }
+
+    /// Whether it runs or not; its volumes stay.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let options = RemoveContainerOptionsBuilder::default().force(true).build();
+        let what = || format!("cannot remove the container {name}");
+        self.wait(what, async { found(self.docker.remove_container(name, Some(options)).await) }).map(drop)
+    }
+
+    /// Hands every line over until the container ends, and gives its exit code.
+    pub fn follow(&self, name: &str, line: &mut dyn FnMut(String)) -> Result<i64> {
+        let options = LogsOptionsBuilder::default().follow(true).stdout(true).stderr(true).build();
+        let mut logs = std::pin::pin!(self.docker.logs(name, Some(options)));
+        let mut lines = Lines::default();
+        loop {
+            let next = self.runtime.block_on(async {
+                tokio::select! {
+                    part = logs.next() => Some(part),
+                    () = tokio::time::sleep(Duration::from_millis(200)) => None,
+                }
+            });
+            self.cancel.check()?;
+            match next {
+                None => {}
+                Some(Some(Ok(part))) => lines.push(bytes(&part), &mut *line),
+                Some(Some(Err(error))) => {
+                    return Err(Error::failed(format!("cannot read what {name} says")).cause(why(&error)));
+                }
+                Some(None) => break,
+            }
+        }
+        lines.finish(&mut *line);
+        loop {
+            match self.container(name)? {
+                Some(container) if container.running => self.cancel.sleep(Duration::from_millis(100))?,
+                Some(container) => return Ok(container.exit_code),
+                None => return Err(Error::failed(format!("the container {name} went away"))),
+            }
+        }
+    }
+
+    /// The last lines of what a container said.
+    pub fn tail(&self, name: &str, count: usize) -> Result<Vec<String>> {
+        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(&count.to_string()).build();
+        let mut lines = Vec::new();
+        self.wait(|| format!("cannot read what {name} says"), async {
+            let mut logs = std::pin::pin!(self.docker.logs(name, Some(options.clone())));
+            let mut cut = Lines::default();
+            while let Some(part) = logs.next().await {
+                cut.push(bytes(&part?), |line| lines.push(line));
+            }
+            cut.finish(|line| lines.push(line));
+            Ok(())
+        })?;
+        Ok(lines)
+    }
+
+    /// Runs a command in a container: its exit code and what it said.
+    pub fn exec(&self, name: &str, command: &[&str]) -> Result<(i64, String)> {
+        let config = ExecConfig {
+            cmd: Some(command.iter().map(|word| (*word).to_owned()).collect()),
+            user: Some("0:0".into()),
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
+            ..ExecConfig::default()
+        };
+        self.wait(|| format!("cannot run a command in the container {name}"), async {
+            let exec = self.docker.create_exec(name, config.clone()).await?;
+            let mut said = String::new();
+            if let StartExecResults::Attached { mut output, .. } = self.docker.start_exec(&exec.id, None).await? {
+                while let Some(part) = output.next().await {
+                    said.push_str(&String::from_utf8_lossy(bytes(&part?)));
+                }
+            }
+            let code = self.docker.inspect_exec(&exec.id).await?.exit_code;
+            Ok((code.unwrap_or(-1), said))
+        })
+    }
+
+    pub fn volume(&self, name: &str) -> Result<Option<Volume>> {
+        let what = || format!("cannot look at the volume {name}");
+        self.wait(what, async { found(self.docker.inspect_volume(name).await) })
+    }
+
+    /// Those with a label, by name.
+    pub fn volumes(&self, label: &str, value: &str) -> Result<BTreeMap<String, HashMap<String, String>>> {
+        let filters = HashMap::from([("label", vec![format!("{label}={value}")])]);
+        let options = ListVolumesOptionsBuilder::default().filters(&filters).build();
+        let found = self.wait(|| "cannot list volumes".into(), self.docker.list_volumes(Some(options)))?;
+        Ok(found.volumes.unwrap_or_default().into_iter().map(|volume| (volume.name, volume.labels)).collect())
+    }
+
+    pub fn make_volume(&self, name: &str, labels: HashMap<String, String>) -> Result<()> {
+        let request =
+            VolumeCreateRequest { name: Some(name.into()), labels: Some(labels), ..VolumeCreateRequest::default() };
+        self.wait(|| format!("cannot make the volume {name}"), self.docker.create_volume(request)).map(drop)
+    }
+
+    pub fn remove_volume(&self, name: &str) -> Result<()> {
+        let what = || format!("cannot remove the volume {name}");
+        self.wait(what, async { found(self.docker.remove_volume(name, None::<RemoveVolumeOptions>).await) }).map(drop)
+    }
+
+    pub fn has_network(&self, name: &str) -> Result<bool> {
+        let what = || format!("cannot look at the network {name}");
+        let found = self.wait(what, async { found(self.docker.inspect_network(name, None).await) })?;
+        Ok(found.is_some())
+    }
+
+    pub fn make_network(&self, name: &str, labels: HashMap<String, String>) -> Result<()> {
+        let request = NetworkCreateRequest {
+            name: name.into(),
+            driver: Some("bridge".into()),
+            labels: Some(labels),
+            ..NetworkCreateRequest::default()
+        };
+        self.wait(|| format!("cannot make the network {name}"), self.docker.create_network(request)).map(drop)
+    }
+
+    pub fn remove_network(&self, name: &str) -> Result<()> {
+        let what = || format!("cannot remove the network {name}");
+        self.wait(what, async { found(self.docker.remove_network(name).await) }).map(drop)
+    }
+}
+
+impl From<ContainerInspectResponse> for Container {
+    fn from(answer: ContainerInspectResponse) -> Container {
+        let state = answer.state.unwrap_or_default();
+        Container {
+            id: answer.id.unwrap_or_default(),
+            image: answer.image.unwrap_or_default(),
+            labels: answer.config.and_then(|config| config.labels).unwrap_or_default(),
+            running: state.running.unwrap_or(false),
+            restarting: state.status == Some(ContainerStateStatusEnum::RESTARTING),
+            restarts: answer.restart_count.unwrap_or(0),
+            exit_code: state.exit_code.unwrap_or(0),
+            health: state.health.and_then(|health| health.status).map(|status| status.to_string()),
+        }
+    }
+}
+
+fn bytes(part: &LogOutput) -> &[u8] {
+    match part {
+        LogOutput::StdErr { message }
+        | LogOutput::StdOut { message }
+        | LogOutput::StdIn { message }
+        | LogOutput::Console { message } => message,
+    }
+}
