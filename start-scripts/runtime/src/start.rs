@@ -250,6 +250,13 @@ impl Start<'_> {
         };
         let variables = Variables::new(service, &self.environment.all);
         let words: Vec<String> = service.health.iter().map(|word| variables.expand(word)).collect::<Result<_>>()?;
+        let own = service.user.as_ref().map(|user| user.name.as_str());
+        if let Some(user) = self.environment.user.as_deref().or(own)
+            && rustix::process::geteuid().is_root()
+        {
+            // Without CAP_SYS_PTRACE, which containers don't have, root can't see what another user's process has open.
+            Privileges::of(&self.users, user, None)?.take()?;
+        }
         match words.split_first() {
             Some((kind, arguments)) => health::check(kind, arguments, &self.environment.health),
             None => Err(Failure::wrong(format!("the definition of {} has no check of its health", service.name))),
