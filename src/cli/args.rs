@@ -659,7 +659,7 @@ pub struct DeployArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum DeployCommand {
-    /// Write files for Compose, or show what would change
+    /// Write files for Compose, Podman's Quadlet or Kubernetes, or show what would change
     Render(DeployRender),
     /// Make what runs on this host what the deployment says
     Up(DeployUp),
@@ -733,6 +733,9 @@ pub struct DeployRender {
     /// Directory to write to; made when it isn't there
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
+    /// Copy a bundle's image by an init container, where Kubernetes is older than 1.33 and mounts no images
+    #[arg(long)]
+    pub bundle_by_init: bool,
     /// Write nothing; exit with 4 if something would change
     #[arg(long)]
     pub check: bool,
@@ -745,6 +748,10 @@ pub struct DeployRender {
 pub enum DeployTarget {
     /// A Compose file
     Compose,
+    /// Podman's systemd units
+    Quadlet,
+    /// Manifests
+    Kubernetes,
 }
 
 #[derive(Debug, Args)]

@@ -18,7 +18,7 @@ use crate::deploy::engine::Engine;
 use crate::deploy::files::{Change, Kind};
 use crate::deploy::plan::Step;
 use crate::deploy::run::{Host, State, Status};
-use crate::deploy::{self, Deployment, Known, Target};
+use crate::deploy::{self, BundleBy, Deployment, Known, Target};
 use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::event::{Cancel, Event, Sink};
 use crate::report::human;
@@ -38,18 +38,24 @@ pub fn run(app: &App, command: &DeployCommand) -> Result<u8> {
 
 fn load(app: &App, args: &args::Deployment) -> Result<Deployment> {
     let root = catalogue_root(&app.global)?;
-    let overrides = overrides(&app.env, &Select::default(), &args.settings)?;
-    let catalogue = Catalogue::load(&root, &overrides, &config_files(&app.env)).map_err(wrong_definitions)?;
-    let images: BTreeMap<String, String> =
-        catalogue.images.keys().map(|name| (name.clone(), catalogue.image_ref(name))).collect();
+    let mut images = BTreeMap::new();
+    // One that has start definitions alone deploys images from elsewhere.
+    if root.join("images").is_dir() {
+        let overrides = overrides(&app.env, &Select::default(), &args.settings)?;
+        let catalogue = Catalogue::load(&root, &overrides, &config_files(&app.env)).map_err(wrong_definitions)?;
+        images.extend(catalogue.images.keys().map(|name| (name.clone(), catalogue.image_ref(name))));
+    }
     let services = Definitions::load(&root)?;
     deploy::load(&args.file, &Known { services: &services, images: &images })
 }
 
 fn render(app: &App, args: &DeployRender) -> Result<u8> {
     let deployment = load(app, &args.deployment)?;
-    let target = match args.target {
-        DeployTarget::Compose => Target::Compose,
+    let target = match (args.target, args.bundle_by_init) {
+        (DeployTarget::Compose, _) => Target::Compose,
+        (DeployTarget::Quadlet, _) => Target::Quadlet,
+        (DeployTarget::Kubernetes, false) => Target::Kubernetes(BundleBy::Volume),
+        (DeployTarget::Kubernetes, true) => Target::Kubernetes(BundleBy::Init),
     };
     let rendering = deploy::render(&deployment, target);
     if args.check || args.diff {

@@ -7,8 +7,10 @@ mod container;
 pub mod definition;
 pub mod engine;
 pub mod files;
+mod kubernetes;
 mod order;
 pub mod plan;
+mod quadlet;
 mod read;
 pub mod run;
 pub mod schema;
@@ -18,16 +20,21 @@ mod tests;
 mod yaml;
 
 pub use definition::Deployment;
+pub use kubernetes::BundleBy;
 pub use read::{Known, load};
 
 /// What a deployment can be rendered as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     Compose,
+    Quadlet,
+    Kubernetes(BundleBy),
 }
 
 pub fn render(deployment: &Deployment, target: Target) -> files::Rendering {
     match target {
         Target::Compose => compose::render(deployment),
+        Target::Quadlet => quadlet::render(deployment),
+        Target::Kubernetes(by) => kubernetes::render(deployment, by),
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::files::{Kind, Rendering};
-use super::{Deployment, Known, Target, read, render, schema};
+use super::{BundleBy, Deployment, Known, Target, read, render, schema};
 use crate::catalogue::reader::known;
 use crate::diag::{Diagnostics, SourceFile};
 use crate::start::Definitions;
@@ -126,6 +126,31 @@ fn services_come_after_those_that_they_need() {
 #[test]
 fn compose() {
     insta::assert_snapshot!(Room::new().rendered(Target::Compose));
+}
+
+#[test]
+fn quadlet() {
+    insta::assert_snapshot!(Room::new().rendered(Target::Quadlet));
+}
+
+#[test]
+fn kubernetes() {
+    insta::assert_snapshot!(Room::new().rendered(Target::Kubernetes(BundleBy::Volume)));
+}
+
+#[test]
+fn kubernetes_with_a_bundle_that_is_an_image() {
+    let room = Room::new();
+    let text = EXAMPLE.replace("directory = \"/opt/kollage/start\"", "image = \"example.org/bundle:1\"");
+    let deployment = room.read(&text).0.unwrap();
+    let manifest = |by| {
+        let rendering = render(&deployment, Target::Kubernetes(by));
+        String::from_utf8(rendering.files["identity-cache.yaml"].bytes.clone()).unwrap()
+    };
+    let (volume, init) = (manifest(BundleBy::Volume), manifest(BundleBy::Init));
+    assert!(volume.contains("image:\n            reference: \"example.org/bundle:1\""), "{volume}");
+    assert!(!volume.contains("initContainers") && init.contains("- install\n"), "{init}");
+    assert!(init.contains("emptyDir: {}"), "{init}");
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod bad_input;
 mod build;
 mod cases;
 mod demo;
+mod deploy;
 mod fetch;
 mod images;
 mod interrupt;

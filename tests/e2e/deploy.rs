@@ -1,0 +1,250 @@
+//! `kollage deploy` on Debian's dockerd, with services of busybox started by the real runtime.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::sandbox::{Ran, Sandbox, busybox_rootfs, ran};
+use crate::tools::{Docker, ready, run};
+
+const START: &str = r#"
+[service]
+summary = "Says hello"
+command = ["/bin/serve", "${PORT}"]
+health = ["http", "http://127.0.0.1:${PORT}/"]
+stop_timeout = 5
+
+[variables]
+PORT = { summary = "Port" }
+PASSWORD = { summary = "Of nothing", secret = true }
+
+[[directory]]
+path = "/data"
+
+[[task]]
+name = "bootstrap"
+[[task.step]]
+title = "Note that this was done"
+run = ["/bin/busybox", "sh", "-c", "echo bootstrap >> /data/log; echo the password is $PASSWORD"]
+environment = { PASSWORD = "${PASSWORD}" }
+
+[[task]]
+name = "flag"
+[[task.step]]
+title = "See that the flag is there"
+run = ["/bin/busybox", "test", "-e", "/flag/up"]
+
+[[task]]
+name = "upgrade"
+[[task.step]]
+title = "Note that this was done"
+run = ["/bin/busybox", "sh", "-c", "echo upgrade >> /data/log"]
+
+[[task]]
+name = "finish-upgrade"
+[[task.step]]
+title = "Note that this was done"
+run = ["/bin/busybox", "sh", "-c", "echo finish >> /data/log"]
+"#;
+
+/// The runtime as it is shipped; built once.
+fn runtime() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut build = Command::new(top.join("tools/build-start"));
+        // What this test's own cargo told it would make that one build anew.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("CARGO") && !["CARGO_HOME", "CARGO_TARGET_DIR"].contains(&&*text) {
+                build.env_remove(&name);
+            }
+        }
+        let built = build.output().unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| top.join("target"), PathBuf::from);
+        target.join("start/kollage-start").canonicalize().unwrap()
+    })
+}
+
+struct Place {
+    sandbox: Sandbox,
+    docker: Docker,
+    ports: [u16; 2],
+}
+
+impl Place {
+    fn new() -> Option<Place> {
+        if !ready(&["dockerd", "docker", "busybox"]) {
+            return None;
+        }
+        let sandbox = Sandbox::new();
+        sandbox.write("kollage.toml", "[build]\nbase = \"debian\"\n");
+        sandbox.write("start-scripts/web/start.toml", START);
+        let bundle = format!("dir:{}", sandbox.path("bundle").display());
+        sandbox.run(&["start", "pack", "-o", &bundle, "--runtime", runtime().to_str().unwrap()]).ok();
+        fs::create_dir(sandbox.path("flag")).unwrap();
+        let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+        let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
+        let place = Place { sandbox, docker: Docker::start(), ports };
+        let says = |what: &str| {
+            format!(
+                "#!/bin/sh\nmkdir -p /www; echo {what} > /www/index.html\nexec /bin/busybox httpd -f -p 127.0.0.1:$1 -h /www\n"
+            )
+        };
+        place.image("web:1", &says("one"));
+        place.image("web:2", &says("two"));
+        place.image("web:3", "#!/bin/sh\necho cannot go on >&2\nexit 7\n");
+        Some(place)
+    }
+
+    /// Busybox and what serves.
+    fn image(&self, name: &str, serve: &str) {
+        let (tar, root) = (self.sandbox.path("base.tar"), self.sandbox.path("root"));
+        busybox_rootfs(&tar);
+        fs::create_dir_all(&root).unwrap();
+        run("tar", &["-C", root.to_str().unwrap(), "-xf", tar.to_str().unwrap()]);
+        fs::write(root.join("bin/serve"), serve).unwrap();
+        run("chmod", &["0755", root.join("bin/serve").to_str().unwrap()]);
+        run("tar", &["-C", root.to_str().unwrap(), "-cf", tar.to_str().unwrap(), "."]);
+        self.docker.run(&["import", tar.to_str().unwrap(), name]);
+    }
+
+    /// Two services, the second of which needs the first.
+    fn deployment(&self, image: &str, more: &str) {
+        let [first, second] = self.ports;
+        let dir = self.sandbox.path("");
+        let dir = dir.display();
+        let text = format!(
+            r#"
+[deployment]
+name = "site"
+[bundle]
+directory = "{dir}/bundle"
+[secrets]
+password = {{ env = "WEB_PASSWORD" }}
+
+[[service]]
+name = "front"
+start = "web"
+image = "{image}"
+network = "host"
+volumes = ["data:/data", "{dir}/flag:/flag:ro"]
+environment = {{ PORT = "{second}"{more} }}
+secrets = {{ PASSWORD = "password" }}
+after = ["back"]
+tasks = {{ first = ["bootstrap", "flag"] }}
+health_timeout = 60
+
+[[service]]
+name = "back"
+start = "web"
+image = "web:1"
+network = "host"
+environment = {{ PORT = "{first}" }}
+tasks = {{ first = [] }}
+"#
+        );
+        self.sandbox.write("deployment.toml", &text);
+    }
+
+    fn deploy(&self, args: &[&str]) -> Ran {
+        let mut command = self.sandbox.command(&[&["deploy"], args].concat());
+        ran(command.env("DOCKER_HOST", self.docker.host()).env("WEB_PASSWORD", "hunter2-xyz"))
+    }
+
+    fn id(&self, container: &str) -> String {
+        self.docker.run(&["inspect", "--format", "{{.Id}} {{.State.StartedAt}}", container])
+    }
+
+    fn log(&self) -> String {
+        self.docker.run(&["exec", "site-front", "/bin/busybox", "cat", "/data/log"])
+    }
+
+    /// What the front service answers.
+    fn page(&self) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.ports[1])).unwrap();
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.lines().last().unwrap_or_default().to_owned()
+    }
+}
+
+#[test]
+fn a_deployment_comes_up_is_upgraded_goes_back_and_goes_away() {
+    let Some(place) = Place::new() else { return };
+    place.deployment("web:1", "");
+
+    // The second task fails; what was done before it isn't done again.
+    let ran = place.deploy(&["up"]).exits(1).says("the task flag of front failed with exit code");
+    let back = ran.stderr.find("back: Start it").unwrap();
+    assert!(back < ran.stderr.find("front: Run the task bootstrap").unwrap(), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the password is ***") && !ran.stderr.contains("hunter2"), "{}", ran.stderr);
+    fs::write(place.sandbox.path("flag/up"), "").unwrap();
+    let planned = place.deploy(&["up", "--dry-run"]).ok().stdout;
+    let expected = "front: Run the task flag\nfront: Start it\nfront: Wait until it is well\n\
+                    front: Note the image that it runs with\n";
+    assert_eq!(planned, expected);
+    place.deploy(&["up"]).ok().says("4 steps done");
+    assert_eq!((place.page(), place.log()), ("one".into(), "bootstrap\n".into()));
+
+    let before = (place.id("site-back"), place.id("site-front"));
+    place.deploy(&["up"]).ok().says("nothing was touched");
+    assert_eq!(before, (place.id("site-back"), place.id("site-front")));
+
+    // Only what changed is touched, and what changed is named.
+    place.deployment("web:1", ", LANGUAGE = \"de\"");
+    place.deploy(&["up"]).ok().says("front: Replace it: new environment");
+    assert_eq!(before.0, place.id("site-back"));
+    assert_eq!(place.log(), "bootstrap\n");
+
+    place.deployment("web:2", ", LANGUAGE = \"de\"");
+    let status = place.deploy(&["status", "--format", "json"]).ok().json();
+    assert_eq!(status[1]["changed"], serde_json::json!(["image"]), "{status}");
+    place.deploy(&["up"]).ok();
+    assert_eq!((place.page(), place.log()), ("two".into(), "bootstrap\nupgrade\nfinish\n".into()));
+    place.deploy(&["up"]).ok().says("nothing was touched");
+
+    // The new image doesn't come up: the old one runs again, and nothing was finished.
+    place.deployment("web:3", ", LANGUAGE = \"de\"");
+    let front = place.id("site-front");
+    place.deploy(&["up"]).exits(1).says("the container that ran before runs again").says("cannot go on");
+    assert_eq!((place.page(), place.log()), ("two".into(), "bootstrap\nupgrade\nfinish\nupgrade\n".into()));
+    assert_eq!(front.split(' ').next(), place.id("site-front").split(' ').next());
+    place.deployment("web:2", ", LANGUAGE = \"de\"");
+    place.deploy(&["up"]).ok().says("nothing was touched");
+
+    // Data stays unless it is to go.
+    place.deploy(&["down", "front"]).ok().says("front: Stop and remove it");
+    assert_eq!(before.0, place.id("site-back"));
+    place.deploy(&["up"]).ok();
+    assert_eq!(place.log(), "bootstrap\nupgrade\nfinish\nupgrade\n");
+    place.deploy(&["down", "--volumes"]).ok().says("Remove the volume site-data and all data in it");
+    assert_eq!(place.docker.run(&["ps", "-aq"]) + &place.docker.run(&["volume", "ls", "-q"]), "");
+}
+
+#[test]
+fn what_is_missing_for_a_deployment_is_said() {
+    let sandbox = Sandbox::new();
+    sandbox.write("kollage.toml", "");
+    sandbox.write("start-scripts/web/start.toml", START);
+    sandbox.run(&["deploy", "up"]).exits(2).says("deployment.toml");
+    let deployment =
+        "[deployment]\nname = \"a\"\n[bundle]\ndirectory = \"x\"\n[[service]]\nname = \"web\"\nimage = \"a:1\"\n";
+    sandbox.write("deployment.toml", deployment);
+    let nowhere = format!("unix://{}", sandbox.path("nowhere").display());
+    sandbox.run(&["deploy", "up", "--host", &nowhere]).exits(3).says("no engine answers").says("DOCKER_HOST");
+
+    let output = sandbox.path("out");
+    let render = ["deploy", "render", "--target", "compose", "-o", output.to_str().unwrap()];
+    sandbox.run(&[&render[..], &["--check"]].concat()).exits(4).says("1 file differs");
+    sandbox.run(&render).ok().says("compose.yaml");
+    sandbox.run(&[&render[..], &["--check"]].concat()).ok();
+    sandbox.write("deployment.toml", &deployment.replace("a:1", "a:2"));
+    let diff = sandbox.run(&[&render[..], &["--diff"]].concat()).exits(4).stdout;
+    assert!(diff.contains("-    image: \"a:1\"\n+    image: \"a:2\"\n"), "{diff}");
+}
