@@ -3,9 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
+use std::path::Path;
 
 use crate::sandbox::{Ran, Sandbox, busybox_rootfs, ran};
 use crate::tools::{Docker, ready, run};
@@ -50,26 +48,6 @@ title = "Note that this was done"
 run = ["/bin/busybox", "sh", "-c", "echo finish >> /data/log"]
 "#;
 
-/// The runtime as it is shipped; built once.
-fn runtime() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let top = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let mut build = Command::new(top.join("tools/build-start"));
-        // What this test's own cargo told it would make that one build anew.
-        for (name, _) in std::env::vars_os() {
-            let text = name.to_string_lossy();
-            if text.starts_with("CARGO") && !["CARGO_HOME", "CARGO_TARGET_DIR"].contains(&&*text) {
-                build.env_remove(&name);
-            }
-        }
-        let built = build.output().unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| top.join("target"), PathBuf::from);
-        target.join("start/kollage-start").canonicalize().unwrap()
-    })
-}
-
 struct Place {
     sandbox: Sandbox,
     docker: Docker,
@@ -84,8 +62,9 @@ impl Place {
         let sandbox = Sandbox::new();
         sandbox.write("kollage.toml", "[build]\nbase = \"debian\"\n");
         sandbox.write("start-scripts/web/start.toml", START);
+        let runtime = crate::runtime::shipped(Path::new(env!("CARGO_MANIFEST_DIR")));
         let bundle = format!("dir:{}", sandbox.path("bundle").display());
-        sandbox.run(&["start", "pack", "-o", &bundle, "--runtime", runtime().to_str().unwrap()]).ok();
+        sandbox.run(&["start", "pack", "-o", &bundle, "--runtime", runtime.to_str().unwrap()]).ok();
         fs::create_dir(sandbox.path("flag")).unwrap();
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let ports = listeners.map(|listener| listener.local_addr().unwrap().port());

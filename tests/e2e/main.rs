@@ -25,6 +25,8 @@ mod reuse;
 #[path = "../common/room.rs"]
 mod room;
 mod rootless;
+#[path = "../common/runtime.rs"]
+mod runtime;
 mod sandbox;
 mod secrets;
 mod shipped;

@@ -12,4 +12,6 @@ mod extend;
 mod health;
 mod lab;
 mod property;
+#[path = "../../../../tests/common/runtime.rs"]
+mod runtime;
 mod service;
