@@ -371,6 +371,8 @@ pub(crate) mod known {
     use std::cell::RefCell;
     use std::collections::BTreeSet;
 
+    use serde_json::Value;
+
     thread_local!(static KNOWN: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) });
 
     pub fn note(key: String) {
@@ -379,5 +381,28 @@ pub(crate) mod known {
 
     pub fn take() -> BTreeSet<String> {
         KNOWN.take()
+    }
+
+    /// Every key of a schema, to hold those against; `x` stands for a free name, `0` for a place in a list.
+    pub fn described(schema: &Value) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        keys(schema, "", &mut found);
+        found
+    }
+
+    fn keys(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
+        let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+        for (key, value) in schema["properties"].as_object().into_iter().flatten() {
+            found.insert(below(key));
+            keys(value, &below(key), found);
+        }
+        for (part, name) in [("additionalProperties", "x"), ("items", "0")] {
+            if schema[part].is_object() {
+                keys(&schema[part], &below(name), found);
+            }
+        }
+        for choice in schema["anyOf"].as_array().into_iter().flatten() {
+            keys(choice, path, found);
+        }
     }
 }

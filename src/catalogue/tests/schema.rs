@@ -1,30 +1,10 @@
 //! The schemas against the reader, and against the catalogue that comes with Kollage.
 
-use std::collections::BTreeSet;
 use std::path::Path;
-
-use serde_json::Value;
 
 use crate::catalogue::reader::known;
 use crate::catalogue::schema::{File, schema};
 use crate::catalogue::{check_text, init};
-
-/// Every key of the schema, tables within tables with a dot; `x` stands for a free name, `0` for a place in a list.
-fn keys(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
-    let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-    for (key, value) in schema["properties"].as_object().into_iter().flatten() {
-        found.insert(below(key));
-        keys(value, &below(key), found);
-    }
-    for (part, name) in [("additionalProperties", "x"), ("items", "0")] {
-        if schema[part].is_object() {
-            keys(&schema[part], &below(name), found);
-        }
-    }
-    for choice in schema["anyOf"].as_array().into_iter().flatten() {
-        keys(choice, path, found);
-    }
-}
 
 /// A document for each form that the reader knows, so that it asks for all keys that there are.
 fn documents(file: File) -> (&'static str, Vec<String>) {
@@ -58,8 +38,7 @@ fn every_key_that_the_reader_knows_is_in_the_schema_and_no_other() {
             check_text(name, document);
         }
         let read = known::take();
-        let mut described = BTreeSet::new();
-        keys(&schema(file), "", &mut described);
+        let described = known::described(&schema(file));
         let (missing, extra): (Vec<_>, Vec<_>) =
             (read.difference(&described).collect(), described.difference(&read).collect());
         assert!(missing.is_empty() && extra.is_empty(), "{name}: not described {missing:?}, not read {extra:?}");

@@ -2,7 +2,6 @@
 
 mod images;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::catalogue::reader::known;
@@ -143,20 +142,6 @@ fn tasks_are_told_apart_by_name_and_variable() {
     one(&format!("{HEAD}[[task]]\nname = \"a\"\n"), &["a task has no step"]);
 }
 
-/// Every key of the schema, tables within tables with a dot; `x` stands for a free name, `0` for a place in a list.
-fn keys(schema: &serde_json::Value, path: &str, found: &mut BTreeSet<String>) {
-    let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-    for (key, value) in schema["properties"].as_object().into_iter().flatten() {
-        found.insert(below(key));
-        keys(value, &below(key), found);
-    }
-    for (part, name) in [("additionalProperties", "x"), ("items", "0")] {
-        if schema[part].is_object() {
-            keys(&schema[part], &below(name), found);
-        }
-    }
-}
-
 #[test]
 fn every_key_that_the_reader_knows_is_in_the_schema_and_no_other() {
     let steps = |table: &str| {
@@ -173,8 +158,7 @@ fn every_key_that_the_reader_knows_is_in_the_schema_and_no_other() {
         }
     }
     let read = known::take();
-    let mut described = BTreeSet::new();
-    keys(&schema::schema(), "", &mut described);
+    let described = known::described(&schema::schema());
     let (missing, extra): (Vec<_>, Vec<_>) =
         (read.difference(&described).collect(), described.difference(&read).collect());
     assert!(missing.is_empty() && extra.is_empty(), "not described {missing:?}, not read {extra:?}");
