@@ -13,11 +13,15 @@ use super::definition::{BUNDLE, Bundle, CONFIG, Deployment, MountSource, Restart
 use super::engine::Image;
 use super::secrets::Secrets;
 use crate::error::{Context as _, Error, Result};
+use crate::image::digest::KeyHasher;
 
 pub const DEPLOYMENT: &str = "org.kollage.deployment";
 pub const SERVICE: &str = "org.kollage.service";
 /// What a container was made from: `part=digest` for each part.
 pub const MADE_FROM: &str = "org.kollage.made-from";
+
+/// The domain of the digests.
+const PART: &str = "kollage-deployment-part";
 
 /// Digests by what a person would call the part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,12 +64,12 @@ impl Parts {
     }
 
     fn add(&mut self, part: &str, facts: impl IntoIterator<Item = String>) {
-        let mut hasher = blake3::Hasher::new();
+        let mut hasher = KeyHasher::new(PART);
         for fact in facts {
-            hasher.update(&(fact.len() as u64).to_le_bytes());
-            hasher.update(fact.as_bytes());
+            hasher.part("fact", fact);
         }
-        self.0.insert(part.into(), hasher.finalize().to_hex()[..16].to_owned());
+        // Enough to tell what changed, and a label is read by people.
+        self.0.insert(part.into(), hasher.finish().as_str()[..16].to_owned());
     }
 
     pub fn label(&self) -> String {
