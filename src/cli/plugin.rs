@@ -8,15 +8,12 @@ use crate::catalogue::{Catalogue, PluginDef};
 use crate::cli::App;
 use crate::cli::args::{PluginCheck, PluginCommand, PluginLs, Select, TextOrJson};
 use crate::cli::machine::{self, EngineFlags};
-use crate::cli::workspace::{Workspace, store_path, wrong_definitions};
-use crate::context::HashTable;
+use crate::cli::workspace::{Workspace, store_path};
 use crate::error::{Error, Kind, Result};
 use crate::fit;
 use crate::graph::node::NodeKind;
-use crate::graph::plan::Planner;
 use crate::report::style::Paint;
 use crate::report::table::{Cell, Table};
-use crate::schedule::history::History;
 
 pub fn run(app: &App, command: &PluginCommand) -> Result<u8> {
     match command {
@@ -109,10 +106,7 @@ fn check(app: &App, args: &PluginCheck) -> Result<u8> {
     let graph = workspace.graph()?;
     let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
     let engine = machine::engine(store.clone(), EngineFlags::default(), &workspace.catalogue.settings, &app.env)?;
-    let table = HashTable::load(&store.state_path(machine::HASH_TABLE));
-    let history = History::load(&store.state_path(machine::HISTORY), &engine);
-    let settings = workspace.planning(&Default::default())?;
-    let planned = Planner::new(&graph, &settings, &table, &history).plan().map_err(wrong_definitions)?;
+    let planned = workspace.planned(&graph, &store, &engine)?;
     let mut rows = Table::with_heading(&["image", "plugin", "fit"]);
     let mut misfits: Vec<Error> = Vec::new();
     let mut seen = BTreeSet::new();

@@ -7,20 +7,17 @@ use std::os::fd::AsFd;
 use crate::cli::args::{self, RunArgs, Select, Settings};
 use crate::cli::machine::{self, EngineFlags};
 use crate::cli::signals;
-use crate::cli::workspace::{Workspace, build_arg, catalogue_root, store_path, wrong_definitions};
+use crate::cli::workspace::{Workspace, build_arg, catalogue_root, store_path};
 use crate::cli::{App, terminal};
-use crate::context::HashTable;
 use crate::dockerfile::step::Network;
 use crate::engine::Built;
 use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::embedded::run::{Finished, RunRequest};
 use crate::error::{Error, Result};
 use crate::event::Cancel;
-use crate::graph::plan::Planner;
 use crate::image::config::ImageConfig;
 use crate::image::digest::KeyHasher;
 use crate::image::store::{Ref, Store};
-use crate::schedule::history::History;
 use crate::suggest;
 
 pub fn run(app: &App, args: &RunArgs) -> Result<u8> {
@@ -82,10 +79,7 @@ fn is_current(
 ) -> Result<bool> {
     workspace.selected = BTreeSet::from([image.to_owned()]);
     let graph = workspace.graph()?;
-    let table = HashTable::load(&store.state_path(machine::HASH_TABLE));
-    let history = History::load(&store.state_path(machine::HISTORY), engine);
-    let settings = workspace.planning(&Default::default())?;
-    let planned = Planner::new(&graph, &settings, &table, &history).plan().map_err(wrong_definitions)?;
+    let planned = workspace.planned(&graph, store, engine)?;
     let name = workspace.catalogue.image_ref(image);
     let built = graph
         .ids()

@@ -7,16 +7,22 @@ use std::path::{Path, PathBuf};
 use crate::catalogue::{Catalogue, ConfigFiles, Overrides};
 use crate::cli::args::{self, Global, Select, Settings};
 use crate::cli::environment::Environment;
+use crate::cli::machine;
 use crate::cli::surroundings::surroundings;
+use crate::context::HashTable;
 use crate::diag::Diagnostics;
 use crate::dockerfile::Inputs;
 use crate::engine::NoCache;
+use crate::engine::embedded::EmbeddedEngine;
 use crate::error::{Error, Result};
 use crate::graph;
 use crate::graph::assemble::assemble;
 use crate::graph::node::Graph;
+use crate::graph::plan::{Planned, Planner};
 use crate::graph::select::{Selection, select};
 use crate::image::config::Platform;
+use crate::image::store::Store;
+use crate::schedule::history::History;
 
 pub const CATALOGUE_FILE: &str = "kollage.toml";
 
@@ -96,6 +102,14 @@ impl Workspace {
     pub fn graph(&self) -> Result<Graph> {
         assemble(&self.catalogue, &self.selected, &self.inputs)
             .map_err(|problems| wrong_definitions(self.catalogue.with_both_places(problems)))
+    }
+
+    /// What a build would do, as far as the store can tell.
+    pub fn planned(&self, graph: &Graph, store: &Store, engine: &EmbeddedEngine) -> Result<Vec<Planned>> {
+        let table = HashTable::load(&store.state_path(machine::HASH_TABLE));
+        let history = History::load(&store.state_path(machine::HISTORY), engine);
+        let settings = self.planning(&args::Surroundings::default())?;
+        Planner::new(graph, &settings, &table, &history).plan().map_err(wrong_definitions)
     }
 
     /// For a plan of what the store has, nothing asked for anew.
