@@ -5,6 +5,7 @@
 //! thread that lives as long as a call.
 
 use std::error::Error as StdError;
+use std::hash::BuildHasher as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -24,18 +25,28 @@ pub struct Retry {
     pub first_wait: Duration,
     /// A server that asks for a longer one is given up.
     pub longest_wait: Duration,
+    /// By how many percent a wait that nobody asked for is longer or shorter at random, so that machines that failed
+    /// together don't come back together.
+    pub jitter: u32,
 }
 
 impl Default for Retry {
     fn default() -> Self {
-        Retry { attempts: 5, first_wait: Duration::from_secs(1), longest_wait: Duration::from_secs(120) }
+        Retry { attempts: 5, first_wait: Duration::from_secs(1), longest_wait: Duration::from_secs(120), jitter: 25 }
     }
 }
 
 impl Retry {
     /// Before the try after this many.
     pub(crate) fn backoff(&self, tries: u32) -> Duration {
-        doubled(self.first_wait, tries).min(self.longest_wait)
+        let wait = doubled(self.first_wait, tries).min(self.longest_wait);
+        if self.jitter == 0 {
+            return wait;
+        }
+        // Each `RandomState` has keys of its own.
+        let random = std::hash::RandomState::new().hash_one(tries) % u64::from(2 * self.jitter + 1);
+        let percent = 100 + u32::try_from(random).unwrap_or(0);
+        wait.mul_f64(f64::from(percent.saturating_sub(self.jitter)) / 100.0).min(self.longest_wait)
     }
 }
 
@@ -99,7 +110,7 @@ impl Tries {
     }
 
     /// How long to wait before `problem` is tried again, or why it isn't. `who` is a server: `the registry h`; `what`
-    /// is what it should give, where the caller doesn't say it.
+    /// is what could not be done, where the caller doesn't say it: `fetch the layer x`.
     pub(crate) fn next(
         &mut self,
         retry: &Retry,
@@ -115,7 +126,7 @@ impl Tries {
         self.0 += 1;
         let gave_up = |error: Error| match what {
             "" => error.cause(&why),
-            what => error.cause(format!("cannot fetch {what}")).cause(&why),
+            what => error.cause(format!("cannot {what}")).cause(&why),
         };
         if self.0 >= retry.attempts {
             let how = if reached { "does not answer as it should" } else { "cannot be reached" };
@@ -142,46 +153,52 @@ pub(crate) async fn wait(
     caller: &Caller<'_>,
 ) -> Result<()> {
     let (wait, why) = tries.next(retry, problem, host, "")?;
-    caller.warning(trying_again(host, &why, what, wait, tries, retry));
+    caller.warning(trying_again(host, &why, &format!("fetching {what}"), wait, tries, retry));
     tokio::time::sleep(wait).await;
     Ok(())
 }
 
-pub(crate) fn trying_again(host: &str, why: &str, what: &str, wait: Duration, tries: &Tries, retry: &Retry) -> String {
-    format!(
-        "{host}: {why} (fetching {what}); trying again in {}, {} of {} tries",
-        seconds(wait),
-        tries.0 + 1,
-        retry.attempts
-    )
+pub(crate) fn trying_again(host: &str, why: &str, doing: &str, wait: Duration, tries: &Tries, retry: &Retry) -> String {
+    format!("{host}: {why} ({doing}); trying again in {}, {} of {} tries", seconds(wait), tries.0 + 1, retry.attempts)
 }
 
 /// With the certificates of this machine. `loopback`: without a proxy, which could not reach this machine's own address.
 pub(crate) fn client(connect: Duration, idle: Duration, loopback: bool, insecure: bool) -> Result<reqwest::Client> {
+    build(builder(connect, loopback, insecure).read_timeout(idle))
+}
+
+pub(crate) fn builder(connect: Duration, loopback: bool, insecure: bool) -> reqwest::ClientBuilder {
     // Fails when the process has a provider already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut builder = reqwest::Client::builder()
+    let builder = reqwest::Client::builder()
         .user_agent(concat!("kollage/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(connect)
-        .read_timeout(idle)
         .tls_danger_accept_invalid_certs(insecure)
         .referer(false);
-    if loopback {
-        builder = builder.no_proxy();
-    }
+    if loopback { builder.no_proxy() } else { builder }
+}
+
+pub(crate) fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client> {
     builder.build().map_err(|e| Error::unusable("the certificates of this machine cannot be used").cause(innermost(&e)))
 }
 
 /// Runs a future on this thread until it is done or the run is cancelled.
 pub(crate) fn block_on<T>(cancel: &Cancel, work: impl Future<Output = Result<T>>) -> Result<T> {
-    cancel.check()?;
+    block_on_unless(|| cancel.is_cancelled(), work)
+}
+
+/// The same with another reason to stop.
+pub(crate) fn block_on_unless<T>(stop: impl Fn() -> bool, work: impl Future<Output = Result<T>>) -> Result<T> {
+    if stop() {
+        return Err(Error::interrupted());
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unusable(|| "cannot start the network runtime".to_owned())?;
     // Tokio has no safe way to wait for a descriptor that it does not own.
     let interrupted = async {
-        while !cancel.is_cancelled() {
+        while !stop() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };

@@ -134,7 +134,8 @@ impl<'a> Git<'a> {
             }
             let retry = &self.options.retry;
             let (wait, why) = tries.next(retry, self.problem(&said), host, "")?;
-            self.caller.warning(trying_again(host, &why, what, wait, &tries, retry));
+            let doing = format!("fetching {what}");
+            self.caller.warning(trying_again(host, &why, &doing, wait, &tries, retry));
             let until = std::time::Instant::now() + wait;
             while std::time::Instant::now() < until {
                 self.caller.cancel.check()?;

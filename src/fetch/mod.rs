@@ -18,6 +18,7 @@ use crate::image::digest::{Digest, Key, KeyHasher};
 use crate::image::store::Store;
 use crate::net::{Caller, Retry};
 
+mod about;
 pub mod address;
 mod checkout;
 mod command;
@@ -26,6 +27,7 @@ mod http;
 #[cfg(test)]
 mod tests;
 
+pub use about::about;
 use address::GitAddress;
 pub use checkout::tree;
 

@@ -102,7 +102,7 @@ impl Case {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("store")).unwrap();
         let millis = Duration::from_millis;
-        let retry = Retry { attempts: 3, first_wait: millis(1), longest_wait: millis(5) };
+        let retry = Retry { attempts: 3, first_wait: millis(1), longest_wait: millis(5), jitter: 0 };
         let path = std::env::var_os("PATH").unwrap();
         let options = Options { retry, path, idle_timeout: millis(200), ..Options::default() };
         Case { fetcher: Fetcher::new(store, options), heard: Heard::default(), cancel: Cancel::new().unwrap(), dir }

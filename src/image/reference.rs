@@ -62,6 +62,11 @@ impl Reference {
         }
     }
 
+    /// Whether a name says which registry it belongs to.
+    pub fn names_registry(text: &str) -> bool {
+        text.split_once('/').is_some_and(|(first, _)| is_registry(first))
+    }
+
     /// The shortest form that means the same: `debian:bookworm`.
     pub fn familiar(&self) -> String {
         let path = match self.repository.strip_prefix("library/") {

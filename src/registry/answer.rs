@@ -12,11 +12,11 @@ use crate::registry::client::Client;
 
 impl Client<'_> {
     /// No answer at all.
-    pub(super) fn transport(&self, error: reqwest::Error) -> Problem {
+    pub(super) fn transport(&self, error: &reqwest::Error) -> Problem {
         let Options { connect_timeout, idle_timeout, .. } = self.options;
         let who = format!("the registry {}", self.host());
         net::transport(
-            &error,
+            error,
             &who,
             *connect_timeout,
             *idle_timeout,

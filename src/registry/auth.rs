@@ -1,5 +1,7 @@
 //! What a registry wants to see before it answers: a password, or a token from the service that it names.
 
+use std::collections::BTreeSet;
+
 use reqwest::StatusCode;
 use reqwest::Url;
 use reqwest::header::{self, HeaderMap, HeaderValue};
@@ -10,8 +12,8 @@ use crate::net::Problem;
 use crate::registry::Login;
 use crate::registry::answer::message;
 use crate::registry::challenge::{self, Challenge};
-use crate::registry::client::Client;
-use crate::registry::credentials::Lookup;
+use crate::registry::client::{Client, Purpose};
+use crate::registry::credentials::{Lookup, RefreshToken};
 
 impl Client<'_> {
     /// Prepares the authorization that an answer asks for.
@@ -59,8 +61,12 @@ impl Client<'_> {
             Lookup::Login(login) => Some(login),
             _ => None,
         };
-        let safe = url.scheme() == "https" || self.base.scheme() == "http";
-        if !safe && login.is_some() || !matches!(url.scheme(), "http" | "https") {
+        let refresh = match &self.lookup {
+            Lookup::Token(token) => Some(token),
+            _ => None,
+        };
+        let safe = url.scheme() == "https" || self.host.base.scheme() == "http";
+        if !safe && (login.is_some() || refresh.is_some()) || !matches!(url.scheme(), "http" | "https") {
             return Err(strange("its token service would be sent the password in the clear"));
         }
         {
@@ -68,14 +74,30 @@ impl Client<'_> {
             if let Some(service) = challenge.params.get("service") {
                 query.append_pair("service", service);
             }
-            let own = format!("repository:{}:pull", self.reference.repository());
-            query.append_pair("scope", challenge.params.get("scope").unwrap_or(&own));
+            for scope in self.scopes(challenge) {
+                query.append_pair("scope", &scope);
+            }
         }
-        let mut request = self.http.get(url);
+        let mut request = match refresh {
+            None => self.host.http.get(url),
+            Some(RefreshToken(token)) => {
+                // OAuth 2: the same as a form, and nothing of it in the address.
+                let mut form = url.clone();
+                url.set_query(None);
+                form.query_pairs_mut()
+                    .append_pair("grant_type", "refresh_token")
+                    .append_pair("client_id", "kollage")
+                    .append_pair("refresh_token", token);
+                let form = form.query().unwrap_or_default().to_owned();
+                // Sent on, it would be sent again: nowhere but to the service itself.
+                let request = self.host.upload.post(url).timeout(self.options.idle_timeout);
+                request.header(header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(form)
+            }
+        };
         if let Some(login) = login {
             request = request.header(header::AUTHORIZATION, basic(login));
         }
-        let response = request.send().await.map_err(|e| self.transport(e))?;
+        let response = request.send().await.map_err(|e| self.transport(&e))?;
         match response.status() {
             status if status.is_success() => {
                 let body = self.body(response).await?;
@@ -93,13 +115,42 @@ impl Client<'_> {
         }
     }
 
+    /// What a token is asked for: what the registry says, and all that is going to be done, so that one token will do.
+    fn scopes(&self, challenge: &Challenge) -> BTreeSet<String> {
+        let said = challenge.params.get("scope").map(String::as_str).unwrap_or_default();
+        let mut scopes: BTreeSet<String> = said.split_ascii_whitespace().map(str::to_owned).collect();
+        let own = |actions: &str| format!("repository:{}:{actions}", self.reference.repository());
+        match self.purpose {
+            Purpose::Pull if scopes.is_empty() => scopes.extend([own("pull")]),
+            Purpose::Pull => {}
+            Purpose::Push => {
+                scopes.remove(&own("pull"));
+                scopes.remove(&own("push,pull"));
+                scopes.extend([own("pull,push")]);
+                scopes.extend(self.scopes.borrow().iter().cloned());
+            }
+        }
+        scopes
+    }
+
     pub(super) fn unauthorized(&self, said: Option<String>) -> Error {
-        let name = self.reference.familiar();
+        let name = match self.purpose {
+            Purpose::Pull => self.reference.familiar(),
+            Purpose::Push => format!("a push to {}", self.reference.repository()),
+        };
+        let (exists, absent) = match self.purpose {
+            Purpose::Pull => ("whether the image exists", "; or the image does not exist"),
+            Purpose::Push => ("whether that user may push there", ""),
+        };
         let login = format!("`podman login {}`", self.host());
         let (error, hint) = match &self.lookup {
             Lookup::Login(login) => (
                 Error::unusable(format!("the registry {} refuses {name} to user `{}`", self.host(), login.username)),
-                "check the login and whether the image exists".to_owned(),
+                format!("check the login and {exists}"),
+            ),
+            Lookup::Token(_) => (
+                Error::unusable(format!("the registry {} refuses {name} to its identity token", self.host())),
+                format!("log in again, and check {exists}"),
             ),
             Lookup::Unusable(why) => {
                 (Error::unusable(format!("the registry {} wants a login for {name}", self.host())), why.clone())
@@ -108,9 +159,10 @@ impl Client<'_> {
                 Error::unusable(format!("the registry {} wants a login for {name}", self.host())),
                 match self.options.credentials.paths().next() {
                     Some(path) => {
-                        format!("{} has none for it: {login} adds one; or the image does not exist", path.display())
+                        format!("{} has none for it: {login} adds one{absent}", path.display())
                     }
-                    None => format!("log in with {login}, or check whether the image exists"),
+                    None if self.purpose == Purpose::Push => format!("log in with {login}"),
+                    None => format!("log in with {login}, or check {exists}"),
                 },
             ),
         };

@@ -1,6 +1,11 @@
 //! Requests to one registry on behalf of one image: which scheme, which authorization, what may be tried again.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use reqwest::header::{self, HeaderMap, HeaderValue};
 use reqwest::{Method, Response, StatusCode, Url};
@@ -9,21 +14,34 @@ use crate::error::{Context as _, Error, Result};
 use crate::image::archive::MAX_JSON;
 use crate::image::digest::Digest;
 use crate::image::manifest::{DOCKER_INDEX, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST};
-use crate::net::{self, Problem, Tries, is_loopback};
+use crate::net::{self, Problem, Tries};
+use crate::registry::body::Part;
+use crate::registry::conf::Place;
 use crate::registry::credentials::Lookup;
+use crate::registry::host::Host;
 use crate::registry::{Caller, Options, Reference};
 
 const CONTENT_DIGEST: &str = "docker-content-digest";
+/// Answers that send on are followed so many times.
+const REDIRECTS: usize = 5;
 
 pub(super) struct Client<'a> {
-    pub(super) http: reqwest::Client,
-    pub(super) base: Url,
+    pub(super) host: Rc<Host>,
     pub(super) reference: &'a Reference,
     pub(super) options: &'a Options,
     pub(super) caller: &'a Caller<'a>,
     pub(super) lookup: Lookup,
+    pub(super) purpose: Purpose,
+    /// What a token is asked for besides what the registry says: repositories that blobs are mounted from.
+    pub(super) scopes: RefCell<BTreeSet<String>>,
     /// Set once the registry has asked for it.
     pub(super) authorization: RefCell<Option<HeaderValue>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Pull,
+    Push,
 }
 
 /// A document that names others: a manifest or an index.
@@ -32,37 +50,53 @@ pub(super) struct Document {
     pub digest: Digest,
 }
 
+/// What a request carries.
+pub(super) enum Payload<'a> {
+    Empty,
+    Bytes(&'a [u8]),
+    /// A part of a file.
+    File {
+        path: &'a Path,
+        start: u64,
+        length: u64,
+    },
+}
+
 impl<'a> Client<'a> {
-    /// Finds out how the registry is reached. Nothing is sent to one whose address alone says it.
-    pub(super) async fn connect(
+    pub(super) async fn connect(place: &'a Place, options: &'a Options, caller: &'a Caller<'a>) -> Result<Client<'a>> {
+        let host = Host::connect(place, options).await?;
+        Ok(Client::on(host, &place.reference, options, caller, Purpose::Pull))
+    }
+
+    pub(super) fn on(
+        host: Rc<Host>,
         reference: &'a Reference,
         options: &'a Options,
         caller: &'a Caller<'a>,
-    ) -> Result<Client<'a>> {
-        let loopback = is_loopback(reference.host());
-        let insecure = loopback || options.insecure.iter().any(|host| host == reference.registry());
-        let http = net::client(options.connect_timeout, options.idle_timeout, loopback, insecure)?;
-        let base = |scheme: &str| {
-            Url::parse(&format!("{scheme}://{}/v2/", reference.host()))
-                .bad_input(|| format!("`{}` is not the address of a registry", reference.registry()))
-        };
-        let mut client = Client {
-            http,
-            base: base("https")?,
+        purpose: Purpose,
+    ) -> Client<'a> {
+        Client {
+            host,
             reference,
             options,
             caller,
             lookup: options.credentials.lookup(reference),
+            purpose,
+            scopes: RefCell::default(),
             authorization: RefCell::new(None),
-        };
-        if insecure && client.http.get(client.base.clone()).send().await.is_err() {
-            client.base = base("http")?;
         }
-        Ok(client)
     }
 
     pub(super) fn host(&self) -> &str {
-        self.reference.registry()
+        &self.host.name
+    }
+
+    /// `manifests/latest`, within the repository.
+    pub(super) fn url(&self, path: &str) -> Result<Url> {
+        self.host
+            .base
+            .join(&format!("{}/{path}", self.reference.repository()))
+            .bad_input(|| format!("`{}` is not the name of an image", self.reference))
     }
 
     /// Sends until it is answered, as often as the options say. `what` completes "cannot fetch …".
@@ -76,11 +110,16 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Waits when it makes sense to try again, else gives the reason why not.
+    /// Waits when it makes sense to try again to fetch something, else gives the reason why not.
     pub(super) async fn wait(&self, tries: &mut Tries, problem: Problem, what: &str) -> Result<()> {
+        self.wait_to(tries, problem, &format!("fetch {what}"), &format!("fetching {what}")).await
+    }
+
+    /// The same for anything: `send x`, `sending x`.
+    pub(super) async fn wait_to(&self, tries: &mut Tries, problem: Problem, act: &str, doing: &str) -> Result<()> {
         let retry = &self.options.retry;
-        let (wait, why) = tries.next(retry, problem, &format!("the registry {}", self.host()), what)?;
-        self.caller.warning(net::trying_again(self.host(), &why, what, wait, tries, retry));
+        let (wait, why) = tries.next(retry, problem, &format!("the registry {}", self.host()), act)?;
+        self.caller.warning(net::trying_again(self.host(), &why, doing, wait, tries, retry));
         tokio::time::sleep(wait).await;
         Ok(())
     }
@@ -93,17 +132,14 @@ impl<'a> Client<'a> {
         what: &str,
         headers: &HeaderMap,
     ) -> Result<Response, Problem> {
-        let url = self
-            .base
-            .join(&format!("{}/{path}", self.reference.repository()))
-            .bad_input(|| format!("`{}` is not the name of an image", self.reference))?;
+        let url = self.url(path)?;
         let mut authorized = false;
         loop {
-            let mut request = self.http.request(method.clone(), url.clone()).headers(headers.clone());
+            let mut request = self.host.http.request(method.clone(), url.clone()).headers(headers.clone());
             if let Some(value) = self.authorization.borrow().clone() {
                 request = request.header(header::AUTHORIZATION, value);
             }
-            let response = request.send().await.map_err(|e| self.transport(e))?;
+            let response = request.send().await.map_err(|e| self.transport(&e))?;
             let status = response.status();
             if status == StatusCode::UNAUTHORIZED && !authorized {
                 authorized = true;
@@ -118,10 +154,95 @@ impl<'a> Client<'a> {
         }
     }
 
+    /// One request that may carry data, and its answer whatever that says. Where an answer sends on, the data follows;
+    /// the registry's credentials stay with the registry.
+    pub(super) async fn exchange(
+        &self,
+        method: Method,
+        mut url: Url,
+        headers: &HeaderMap,
+        payload: &Payload<'_>,
+    ) -> Result<Response, Problem> {
+        let mut authorized = false;
+        let mut redirects = 0;
+        loop {
+            self.check_safe(&url)?;
+            let own = self.host.is_own(&url);
+            let sent = Arc::new(AtomicU64::new(0));
+            let mut request = self.host.upload.request(method.clone(), url.clone()).headers(headers.clone());
+            if let Some(value) = self.authorization.borrow().clone().filter(|_| own) {
+                request = request.header(header::AUTHORIZATION, value);
+            }
+            request = match payload {
+                Payload::Empty => match method {
+                    // Some servers insist on a length.
+                    Method::POST | Method::PUT | Method::PATCH => request.header(header::CONTENT_LENGTH, 0),
+                    _ => request,
+                },
+                Payload::Bytes(bytes) => request.body(bytes.to_vec()),
+                Payload::File { path, start, length } => {
+                    let part = Part::open(path, *start, *length, sent.clone())
+                        .unusable(|| format!("cannot read {}", path.display()))?;
+                    request.body(reqwest::Body::wrap(part))
+                }
+            };
+            let response = tokio::select! {
+                response = request.send() => response.map_err(|e| self.transport(&e))?,
+                () = self.stands_still(&sent) => {
+                    let why = format!("nothing moved for {}", net::seconds(self.options.idle_timeout));
+                    return Err(Problem::Silence { why });
+                }
+            };
+            let status = response.status();
+            if status == StatusCode::UNAUTHORIZED && own && !authorized {
+                authorized = true;
+                self.authorize(response.headers()).await?;
+                continue;
+            }
+            if matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT)
+                && let Some(next) = location(&response)
+            {
+                redirects += 1;
+                if redirects > REDIRECTS {
+                    let error = Error::unusable(format!("the registry {} sends on and on", self.host()));
+                    return Err(error.cause("too many redirects").into());
+                }
+                url = next;
+                continue;
+            }
+            return Ok(response);
+        }
+    }
+
+    /// What goes to a registry by TLS goes nowhere without.
+    fn check_safe(&self, url: &Url) -> Result<()> {
+        let safe = url.scheme() == "https" || (url.scheme() == "http" && self.host.base.scheme() == "http");
+        if safe {
+            return Ok(());
+        }
+        let place = url.host_str().unwrap_or_default();
+        Err(Error::unusable(format!("the registry {} wants data to be sent in the clear, to {place}", self.host()))
+            .hint(
+                "behind a proxy that speaks TLS, a registry has to be told its address (X-Forwarded-Proto, or `host`)",
+            ))
+    }
+
+    async fn stands_still(&self, sent: &AtomicU64) {
+        let mut before = sent.load(Ordering::Relaxed);
+        loop {
+            tokio::time::sleep(self.options.idle_timeout).await;
+            let now = sent.load(Ordering::Relaxed);
+            if now == before {
+                return;
+            }
+            before = now;
+        }
+    }
+
     /// A small answer, whole.
     pub(super) async fn body(&self, mut response: Response) -> Result<Vec<u8>, Problem> {
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|e| self.transport(e))? {
+        while let Some(chunk) = response.chunk().await.map_err(|e| self.transport(&e))? {
             bytes.extend_from_slice(&chunk);
             if bytes.len() as u64 > MAX_JSON {
                 let error = Error::unusable(format!("the registry {} sends too much", self.host()));
@@ -170,13 +291,13 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn manifest_name(&self, id: &str) -> String {
+    pub(super) fn manifest_name(&self, id: &str) -> String {
         let separator = if id.contains(':') { '@' } else { ':' };
         format!("the manifest of {}{separator}{id}", self.reference.repository())
     }
 }
 
-fn accept() -> HeaderMap {
+pub(super) fn accept() -> HeaderMap {
     let mut headers = HeaderMap::new();
     for media_type in [OCI_INDEX, DOCKER_INDEX, OCI_MANIFEST, DOCKER_MANIFEST] {
         headers.append(header::ACCEPT, HeaderValue::from_static(media_type));
@@ -184,6 +305,12 @@ fn accept() -> HeaderMap {
     headers
 }
 
-fn content_digest(headers: &HeaderMap) -> Option<Digest> {
+pub(super) fn content_digest(headers: &HeaderMap) -> Option<Digest> {
     headers.get(CONTENT_DIGEST)?.to_str().ok()?.parse().ok()
+}
+
+/// Where an answer sends on, or where an upload goes on.
+pub(super) fn location(response: &Response) -> Option<Url> {
+    let value = response.headers().get(header::LOCATION)?.to_str().ok()?;
+    response.url().join(value).ok()
 }

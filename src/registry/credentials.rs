@@ -1,17 +1,22 @@
 //! Logins from files that `podman login` and `docker login` write: `auth.json`, `config.json`.
 //!
-//! The caller says which files. Credential helpers are programs and not run here; where a file names one for a
-//! registry, the error that follows says so.
+//! The caller says which files, and where the programs are that some of them leave logins to (credential helpers).
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use base64::Engine as _;
 use serde::Deserialize;
 
 use crate::error::{Context as _, Error, Result};
 use crate::image::reference::Reference;
+use crate::registry::helper::{self, Answer};
+
+/// What credential helpers know Docker Hub as.
+const HUB_SERVER: &str = "https://index.docker.io/v1/";
 
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
@@ -25,10 +30,24 @@ impl fmt::Debug for Login {
     }
 }
 
+/// An OAuth refresh token, from registries that give no password away.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RefreshToken(pub String);
+
+impl fmt::Debug for RefreshToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RefreshToken")
+    }
+}
+
 /// Files with logins, the first one that knows a registry wins.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Credentials {
     files: Vec<AuthFile>,
+    /// PATH, for credential helpers.
+    path: OsString,
+    /// What helpers have answered, by helper and server: each is asked once.
+    asked: Mutex<BTreeMap<(String, String), Lookup>>,
 }
 
 #[derive(Clone, Debug)]
@@ -43,14 +62,14 @@ struct AuthFile {
 enum Entry {
     Login(Login),
     Helper(String),
-    /// An OAuth refresh token, from registries that give no password away.
-    IdentityToken,
+    Token(RefreshToken),
 }
 
 /// What is known about a registry.
 #[derive(Clone, Debug)]
 pub enum Lookup {
     Login(Login),
+    Token(RefreshToken),
     Nothing,
     /// There is something that cannot be used, in words for a hint.
     Unusable(String),
@@ -92,40 +111,50 @@ impl Credentials {
                 Err(e) => return Err(Error::unusable(format!("{} cannot be read", path.display())).cause(e)),
             }
         }
-        Ok(Credentials { files })
+        Ok(Credentials { files, ..Credentials::default() })
+    }
+
+    /// Where credential helpers are looked for, as in PATH.
+    pub fn with_path(self, path: OsString) -> Credentials {
+        Credentials { path, ..self }
     }
 
     pub fn lookup(&self, reference: &Reference) -> Lookup {
         for file in &self.files {
             for key in keys(reference) {
-                let (name, path) = (&key, file.path.display());
                 match file.entries.get(&key) {
                     Some(Entry::Login(login)) => return Lookup::Login(login.clone()),
-                    Some(Entry::Helper(helper)) => {
-                        return Lookup::Unusable(format!(
-                            "{path} leaves {name} to the credential helper `{helper}`, which this version does not \
-                             ask; `podman login {name}` writes a login that it can use"
-                        ));
-                    }
-                    Some(Entry::IdentityToken) => {
-                        return Lookup::Unusable(format!(
-                            "{path} has an identity token for {name}, which this version cannot use; log in with a \
-                             password or an access token"
-                        ));
-                    }
+                    Some(Entry::Token(token)) => return Lookup::Token(token.clone()),
+                    Some(Entry::Helper(helper)) => match self.ask(file, helper, &key) {
+                        Lookup::Nothing => {}
+                        found => return found,
+                    },
                     None => {}
                 }
             }
             if let Some(helper) = &file.default_helper {
-                return Lookup::Unusable(format!(
-                    "{} leaves every login to the credential helper `{helper}`, which this version does not ask; \
-                     `podman login {}` writes a login that it can use",
-                    file.path.display(),
-                    reference.registry()
-                ));
+                match self.ask(file, helper, reference.registry()) {
+                    Lookup::Nothing => {}
+                    found => return found,
+                }
             }
         }
         Lookup::Nothing
+    }
+
+    fn ask(&self, file: &AuthFile, helper: &str, name: &str) -> Lookup {
+        // Docker's name for its own registry is older than the others.
+        let server = if name == "docker.io" { HUB_SERVER } else { name };
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = asked.entry((helper.to_owned(), server.to_owned())).or_insert_with(|| {
+            match helper::ask(helper, server, &self.path) {
+                Ok(Answer::Login(login)) => Lookup::Login(login),
+                Ok(Answer::Token(token)) => Lookup::Token(RefreshToken(token)),
+                Ok(Answer::Nothing) => Lookup::Nothing,
+                Err(why) => Lookup::Unusable(format!("{why} ({} names it for {name})", file.path.display())),
+            }
+        });
+        answer.clone()
     }
 
     /// The files that were read, for a hint.
@@ -164,7 +193,7 @@ impl AuthFile {
 impl RawEntry {
     fn understand(self, name: &str, path: &Path) -> Result<Option<Entry>> {
         if !self.identitytoken.is_empty() {
-            return Ok(Some(Entry::IdentityToken));
+            return Ok(Some(Entry::Token(RefreshToken(self.identitytoken))));
         }
         if !self.auth.is_empty() {
             let pair = base64::engine::general_purpose::STANDARD
@@ -210,12 +239,14 @@ mod tests {
     use super::*;
 
     fn file(text: &str) -> Result<Credentials> {
-        Ok(Credentials { files: vec![AuthFile::parse(Path::new("auth.json"), text.as_bytes())?] })
+        let files = vec![AuthFile::parse(Path::new("auth.json"), text.as_bytes())?];
+        Ok(Credentials { files, ..Credentials::default() })
     }
 
     fn user(credentials: &Credentials, reference: &str) -> String {
         match credentials.lookup(&reference.parse().unwrap()) {
             Lookup::Login(login) => format!("{}:{}", login.username, login.password),
+            Lookup::Token(RefreshToken(token)) => format!("token {token}"),
             Lookup::Nothing => "nothing".into(),
             Lookup::Unusable(why) => why,
         }
@@ -265,15 +296,60 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_named() {
-        let credentials = file(
-            r#"{"auths": {"h.org": {}, "t.org": {"auth": "dTo=", "identitytoken": "secret"}}, "credHelpers": {"h.org": "gcr"}}"#,
-        )
-        .unwrap();
-        insta::assert_snapshot!(user(&credentials, "h.org/a"), @"auth.json leaves h.org to the credential helper `gcr`, which this version does not ask; `podman login h.org` writes a login that it can use");
-        insta::assert_snapshot!(user(&credentials, "t.org/a"), @"auth.json has an identity token for t.org, which this version cannot use; log in with a password or an access token");
-        let all = file(r#"{"credsStore": "desktop"}"#).unwrap();
-        assert!(user(&all, "debian").contains("`desktop`"));
+    fn helpers_are_asked_once_and_for_what_they_know() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let helper = |name: &str, script: &str| {
+            let path = dir.path().join(format!("docker-credential-{name}"));
+            std::fs::write(&path, format!("#!/bin/sh\nread -r server\n{script}\n")).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        let log = dir.path().join("log").display().to_string();
+        helper("good", &format!(r#"echo "$1 $server" >> {log}; echo "{{\"Username\":\"u\",\"Secret\":\"$server\"}}""#));
+        helper("token", r#"echo '{"Username":"<token>","Secret":"refresh"}'"#);
+        helper("none", "echo credentials not found in native keychain; exit 1");
+        helper("bad", "echo s3cret; exit 3");
+        helper("odd", "echo s3cret");
+        let text = r#"{
+            "auths": {"r.org/other": {"auth": "dTpw"}},
+            "credHelpers": {"g.org": "good", "g.org/ns": "token", "n.org": "none", "b.org": "bad", "o.org": "odd",
+                "a.org": "absent", "e.org": "../evil"},
+            "credsStore": "good"
+        }"#;
+        let credentials = file(text).unwrap().with_path(dir.path().as_os_str().to_owned());
+        for (reference, found) in [
+            ("g.org/a", "u:g.org"),
+            ("g.org/ns/a", "token refresh"),
+            ("debian", "u:https://index.docker.io/v1/"),
+            ("r.org/other/a", "u:p"),
+            ("r.org/a", "u:r.org"),
+            ("n.org/a", "u:n.org"),
+            (
+                "b.org/a",
+                "the credential helper docker-credential-bad failed: exit status: 3 (auth.json names it for b.org)",
+            ),
+            (
+                "o.org/a",
+                "the credential helper docker-credential-odd failed: it didn't answer with JSON (auth.json names it for o.org)",
+            ),
+            (
+                "a.org/a",
+                "the credential helper docker-credential-absent is not on this machine (auth.json names it for a.org)",
+            ),
+            ("e.org/a", "`../evil` is not a name of a credential helper (auth.json names it for e.org)"),
+        ] {
+            assert_eq!(user(&credentials, reference), found, "{reference}");
+            assert_eq!(user(&credentials, reference), found, "{reference}");
+        }
+        let asked = std::fs::read_to_string(dir.path().join("log")).unwrap();
+        assert_eq!(asked, "get g.org\nget https://index.docker.io/v1/\nget r.org\nget n.org\n");
+        assert!(!format!("{credentials:?}").contains("refresh"));
+    }
+
+    #[test]
+    fn identity_tokens_are_read() {
+        let credentials = file(r#"{"auths": {"t.org": {"auth": "dTo=", "identitytoken": "refresh"}}}"#).unwrap();
+        assert_eq!(user(&credentials, "t.org/a"), "token refresh");
     }
 
     #[test]

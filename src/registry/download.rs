@@ -79,7 +79,7 @@ impl Client<'_> {
                 return Err(Problem::passing("it gave another part than was asked for"));
             }
         }
-        while let Some(chunk) = response.chunk().await.map_err(|e| self.transport(e))? {
+        while let Some(chunk) = response.chunk().await.map_err(|e| self.transport(&e))? {
             if download.written + chunk.len() as u64 > download.blob.size {
                 // For the message; what was too much is not written.
                 download.written += chunk.len() as u64;

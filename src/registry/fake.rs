@@ -1,9 +1,10 @@
-//! A registry of a hundred lines for tests: it can refuse, stall, lie and hang up.
+//! A small registry for tests: it can refuse, stall, lie and hang up. What is pushed to it belongs to a repository; what
+//! a test puts there is in all of them.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,6 +27,20 @@ pub(super) enum Trouble {
     Lie(Vec<u8>),
     /// A range is answered with the part from this byte on, and called so.
     WrongRange(usize),
+    /// Of what is sent, so many bytes are taken, and nothing is answered.
+    Drop(usize),
+    /// Everything is taken, and nothing is ever answered.
+    Mute,
+    /// All that is sent is taken, and called this range.
+    Took(&'static str),
+}
+
+/// What becomes of mounts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Mounts {
+    #[default]
+    Done,
+    Refused(u16),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -35,6 +50,8 @@ pub(super) enum Auth {
     Basic(&'static str),
     /// A token service on the same port; asks for the pair `user:password` where there is one.
     Token(Option<&'static str>),
+    /// A token service that takes this refresh token.
+    Refresh(&'static str),
 }
 
 #[derive(Default)]
@@ -44,6 +61,18 @@ struct State {
     troubles: Mutex<Vec<(String, Trouble)>>,
     requests: Mutex<Vec<String>>,
     auth: Mutex<Auth>,
+    mounts: Mutex<Mounts>,
+    uploads: Mutex<BTreeMap<String, Vec<u8>>>,
+    /// Longer bodies are not taken; and whether that is said.
+    limit: Mutex<Option<(usize, bool)>>,
+    /// Headers of an answer that begins an upload, and the host that takes its data.
+    upload_headers: Mutex<(&'static str, Option<String>)>,
+    begun: AtomicUsize,
+    tags_stay: AtomicBool,
+    /// The registry whose data comes here.
+    of: Mutex<Option<Arc<State>>>,
+    /// Requests that had credentials.
+    authorized: Mutex<Vec<String>>,
     stop: AtomicBool,
 }
 
@@ -93,7 +122,40 @@ impl Fake {
         self.put(&format!("manifests/{}", image.digest()), OCI_MANIFEST, &image.manifest);
     }
 
-    /// The next request whose path contains `part` goes wrong; troubles of one part come in the order given.
+    pub(super) fn mounts(&self, mounts: Mounts) {
+        *self.state.mounts.lock().unwrap() = mounts;
+    }
+
+    /// Bodies that are longer get 413, or the connection just ends.
+    pub(super) fn limit(&self, bytes: usize, said: bool) {
+        *self.state.limit.lock().unwrap() = Some((bytes, said));
+    }
+
+    pub(super) fn upload_headers(&self, headers: &'static str) {
+        self.state.upload_headers.lock().unwrap().0 = headers;
+    }
+
+    /// The data of uploads goes to another registry.
+    pub(super) fn uploads_go_to(&self, other: &Fake) {
+        self.state.upload_headers.lock().unwrap().1 = Some(other.host());
+        *other.state.of.lock().unwrap() = Some(self.state.clone());
+    }
+
+    /// Tags that are there are never moved.
+    pub(super) fn tags_stay(&self) {
+        self.state.tags_stay.store(true, Ordering::SeqCst);
+    }
+
+    /// What is at a path: `team/app/manifests/1`.
+    pub(super) fn at(&self, path: &str) -> Option<Vec<u8>> {
+        self.state.content.lock().unwrap().get(path).map(|(_, bytes)| bytes.clone())
+    }
+
+    pub(super) fn authorized(&self) -> Vec<String> {
+        self.state.authorized.lock().unwrap().clone()
+    }
+
+    /// The next request that contains `part` (`PUT /v2/team/…`) goes wrong; troubles of one part come in the order given.
     pub(super) fn trouble(&self, part: &str, trouble: Trouble) {
         self.state.troubles.lock().unwrap().push((part.to_owned(), trouble));
     }
@@ -130,34 +192,65 @@ fn answer(state: &State, address: SocketAddr, connection: &mut TcpStream) -> std
     if connection.peek(&mut first)? == 0 || first[0] == 0x16 {
         return Ok(());
     }
-    let mut lines = BufReader::new(connection.try_clone()?).lines();
-    let request = lines.next().unwrap()?;
+    let mut input = BufReader::new(connection.try_clone()?);
+    let mut line = String::new();
+    input.read_line(&mut line)?;
+    let request = line.trim_end().to_owned();
     let mut headers = BTreeMap::new();
-    for line in lines {
-        let line = line?;
-        let Some((name, value)) = line.split_once(": ") else { break };
+    loop {
+        line.clear();
+        input.read_line(&mut line)?;
+        let Some((name, value)) = line.trim_end().split_once(": ") else { break };
         headers.insert(name.to_ascii_lowercase(), value.to_owned());
     }
     let mut words = request.split(' ');
     let (method, path) = (words.next().unwrap(), words.next().unwrap().to_owned());
-    let range = headers.get("range").map(|r| format!(" {r}")).unwrap_or_default();
+    let range = headers.get("range").or(headers.get("content-range")).map(|r| format!(" {r}")).unwrap_or_default();
     let end = match (path.find("manifests/"), path.find("blobs/")) {
         (Some(at), _) | (_, Some(at)) => path[at..].to_owned(),
         _ => path.clone(),
     };
     state.requests.lock().unwrap().push(format!("{method} {end}{range}"));
+    if headers.contains_key("authorization") {
+        state.authorized.lock().unwrap().push(format!("{method} {end}"));
+    }
     let trouble = {
         let mut troubles = state.troubles.lock().unwrap();
-        let at = troubles.iter().position(|(part, _)| path.contains(part.as_str()));
+        let whole = format!("{method} {path}");
+        let at = troubles.iter().position(|(part, _)| whole.contains(part.as_str()));
         at.map(|at| troubles.remove(at).1)
     };
+    let length: usize = headers.get("content-length").and_then(|l| l.parse().ok()).unwrap_or(0);
+    let limit = state.limit.lock().unwrap().filter(|(most, _)| length > *most);
+    if let Some((_, false)) = limit {
+        return Ok(());
+    }
+    let taken = match trouble {
+        Some(Trouble::Drop(bytes)) => bytes.min(length),
+        _ => length,
+    };
+    let mut sent = vec![0; taken];
+    input.read_exact(&mut sent)?;
+    if let Some(Trouble::Drop(_)) = trouble {
+        if let Some(upload) = state.uploads.lock().unwrap().get_mut(upload_of(&path)) {
+            upload.extend(sent);
+        }
+        return Ok(());
+    }
     let from = headers.get("range").and_then(|r| r.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());
-    let mut reply = match (&trouble, check(state, address, &path, headers.get("authorization"))) {
+    while matches!(trouble, Some(Trouble::Mute)) && !state.stop.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut reply = match (&trouble, check(state, address, &path, headers.get("authorization"), &sent)) {
         (Some(Trouble::Status(status, headers)), _) => {
             reply(*status, *headers, r#"{"errors":[{"code":"X","message":"because"}]}"#)
         }
         (_, Some(refused)) => refused,
-        _ => find(state, &end, from),
+        _ if limit.is_some() => reply(413, "", "<html>"),
+        _ => match method {
+            "GET" | "HEAD" if !end.starts_with("blobs/uploads/") => find(state, &path, &end, from),
+            _ => write(state, address, method, &path, &headers, sent),
+        },
     };
     let (mut hang, mut cut) = (false, None);
     match trouble {
@@ -165,9 +258,13 @@ fn answer(state: &State, address: SocketAddr, connection: &mut TcpStream) -> std
         Some(Trouble::Hang(after)) => (hang, cut) = (true, Some(after)),
         Some(Trouble::Lie(body)) => reply.body = body,
         Some(Trouble::WrongRange(start)) => {
-            reply = find(state, &end, Some(start));
+            reply = find(state, &path, &end, Some(start));
         }
-        Some(Trouble::Status(..)) | None => {}
+        Some(Trouble::Took(range)) => {
+            let kept = reply.headers.lines().filter(|line| !line.starts_with("Range:"));
+            reply.headers = kept.map(|line| format!("{line}\r\n")).collect::<String>() + range;
+        }
+        Some(Trouble::Status(..) | Trouble::Drop(_) | Trouble::Mute) | None => {}
     }
     let Reply { status, headers, body } = reply;
     let length = body.len();
@@ -185,7 +282,7 @@ fn answer(state: &State, address: SocketAddr, connection: &mut TcpStream) -> std
 }
 
 /// What an unauthorised request gets; also the token service.
-fn check(state: &State, address: SocketAddr, path: &str, authorization: Option<&String>) -> Option<Reply> {
+fn check(state: &State, address: SocketAddr, path: &str, authorization: Option<&String>, sent: &[u8]) -> Option<Reply> {
     let basic = |pair: &str| format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(pair));
     let is = |wanted: &str| authorization.map(String::as_str) == Some(wanted);
     let refused = |challenge: String| Some(reply(401, format!("WWW-Authenticate: {challenge}\r\n"), "{}"));
@@ -196,6 +293,18 @@ fn check(state: &State, address: SocketAddr, path: &str, authorization: Option<&
                 None
             } else {
                 refused("Basic realm=\"x\"".into())
+            }
+        }
+        Auth::Refresh(token) => {
+            if path == "/token" {
+                let form = String::from_utf8_lossy(sent).into_owned();
+                let whole = ["grant_type=refresh_token", "service=fake", "scope=repository%3A"];
+                let good = form.ends_with(&format!("refresh_token={token}")) && whole.iter().all(|p| form.contains(p));
+                return Some(if good { reply(200, "", r#"{"access_token":"abc"}"#) } else { reply(401, "", "{}") });
+            }
+            match is("Bearer abc") {
+                true => None,
+                false => refused(format!("Bearer realm=\"http://{address}/token\",service=\"fake\"")),
             }
         }
         Auth::Token(pair) => {
@@ -215,12 +324,124 @@ fn check(state: &State, address: SocketAddr, path: &str, authorization: Option<&
     }
 }
 
-fn find(state: &State, end: &str, from: Option<usize>) -> Reply {
+/// `/v2/team/app/blobs/uploads/7?digest=…`: 7
+fn upload_of(path: &str) -> &str {
+    let id = path.rsplit('/').next().unwrap_or(path);
+    id.split('?').next().unwrap_or(id)
+}
+
+/// Uploads, manifests and removals.
+fn write(
+    state: &State,
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &BTreeMap<String, String>,
+    sent: Vec<u8>,
+) -> Reply {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let value = |name: &str| {
+        let found = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        found.map(|value| value.replace("%3A", ":").replace("%2F", "/"))
+    };
+    let path = path.strip_prefix("/v2/").unwrap();
+    let Some((repository, id)) = path.split_once("/blobs/uploads/") else {
+        return manifest(state, method, path, headers, sent);
+    };
+    let of = state.of.lock().unwrap().clone();
+    let state = of.as_deref().unwrap_or(state);
+    let mut uploads = state.uploads.lock().unwrap();
+    let (extra, elsewhere) = state.upload_headers.lock().unwrap().clone();
+    let at = |id: &str| {
+        let host = elsewhere.clone().unwrap_or_else(|| address.to_string());
+        format!("Location: http://{host}/v2/{repository}/blobs/uploads/{id}\r\n{extra}")
+    };
+    match method {
+        "POST" => {
+            let mounted = value("mount").zip(value("from"));
+            match (mounted, *state.mounts.lock().unwrap()) {
+                (Some((digest, from)), Mounts::Done) => {
+                    let mut content = state.content.lock().unwrap();
+                    if let Some(blob) = content.get(&format!("{from}/blobs/{digest}")).cloned() {
+                        content.insert(format!("{repository}/blobs/{digest}"), blob);
+                        return reply(201, "", "");
+                    }
+                }
+                (Some(_), Mounts::Refused(status)) if status != 202 => return reply(status, "", "{}"),
+                _ => {}
+            }
+            let id = state.begun.fetch_add(1, Ordering::SeqCst).to_string();
+            uploads.insert(id.clone(), Vec::new());
+            reply(202, at(&id), "")
+        }
+        _ => {
+            let Some(upload) = uploads.get_mut(id) else {
+                return reply(404, "", r#"{"errors":[{"code":"BLOB_UPLOAD_UNKNOWN","message":"no such upload"}]}"#);
+            };
+            let range = |upload: &[u8]| format!("Range: 0-{}\r\n", upload.len().saturating_sub(1));
+            match method {
+                "GET" => reply(204, at(id) + &range(upload), ""),
+                "DELETE" => {
+                    uploads.remove(id);
+                    reply(204, "", "")
+                }
+                "PATCH" => {
+                    upload.extend(sent);
+                    reply(202, at(id) + &range(upload), "")
+                }
+                "PUT" => {
+                    upload.extend(sent);
+                    let (digest, blob) = (value("digest").unwrap(), uploads.remove(id).unwrap());
+                    if digest != Digest::of(&blob).to_string() {
+                        return reply(400, "", r#"{"errors":[{"code":"DIGEST_INVALID","message":"wrong digest"}]}"#);
+                    }
+                    let blob = ("application/octet-stream", blob);
+                    state.content.lock().unwrap().insert(format!("{repository}/blobs/{digest}"), blob);
+                    reply(201, "", "")
+                }
+                _ => reply(405, "", ""),
+            }
+        }
+    }
+}
+
+fn manifest(state: &State, method: &str, path: &str, headers: &BTreeMap<String, String>, sent: Vec<u8>) -> Reply {
+    let (repository, id) = path.split_once("/manifests/").unwrap();
+    let mut content = state.content.lock().unwrap();
+    match method {
+        "PUT" => {
+            if state.tags_stay.load(Ordering::SeqCst) && content.contains_key(path) && !id.contains(':') {
+                let why = r#"{"errors":[{"code":"DENIED","message":"tag is immutable"}]}"#;
+                return reply(412, "", why);
+            }
+            let value: serde_json::Value = serde_json::from_slice(&sent).unwrap();
+            let layers = value["layers"].as_array().cloned().unwrap_or_default();
+            for blob in layers.iter().chain([&value["config"]]).filter_map(|blob| blob["digest"].as_str()) {
+                if !content.contains_key(&format!("{repository}/blobs/{blob}")) {
+                    return reply(400, "", r#"{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"blob unknown"}]}"#);
+                }
+            }
+            let digest = Digest::of(&sent);
+            let media_type: &'static str = Box::leak(headers["content-type"].clone().into_boxed_str());
+            content.insert(format!("{repository}/manifests/{digest}"), (media_type, sent.clone()));
+            content.insert(path.to_owned(), (media_type, sent));
+            reply(201, format!("Docker-Content-Digest: {digest}\r\n"), "")
+        }
+        "DELETE" if !id.contains(':') => match content.remove(path) {
+            Some(_) => reply(202, "", ""),
+            None => reply(404, "", ""),
+        },
+        _ => reply(405, "", ""),
+    }
+}
+
+fn find(state: &State, path: &str, end: &str, from: Option<usize>) -> Reply {
     if end == "/v2/" {
         return reply(200, "", "{}");
     }
     let content = state.content.lock().unwrap();
-    let Some((media_type, bytes)) = content.get(end) else {
+    let own = path.strip_prefix("/v2/").unwrap_or(path);
+    let Some((media_type, bytes)) = content.get(own).or_else(|| content.get(end)) else {
         return reply(404, "", r#"{"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}"#);
     };
     let headers = format!("Content-Type: {media_type}\r\nDocker-Content-Digest: {}\r\n", Digest::of(bytes));

@@ -9,7 +9,7 @@ use std::task::Poll;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::image::archive::{Imported, layers, platform};
 use crate::image::config::{ImageConfig, Platform};
 use crate::image::digest::Digest;
@@ -18,6 +18,7 @@ use crate::image::store::Store;
 use crate::net::{Caller, block_on};
 use crate::quantity;
 use crate::registry::client::{Client, Document};
+use crate::registry::conf::Place;
 use crate::registry::{Options, Reference, download};
 
 /// Indexes within indexes end somewhere.
@@ -102,9 +103,15 @@ async fn fetch(
     caller: &Caller<'_>,
     arrived: &mpsc::UnboundedSender<Arrived>,
 ) -> Result<()> {
-    let client = Client::connect(reference, options, caller).await?;
     let work = store.work_dir()?;
-    let image = resolve(&client, store, platform, work.path()).await?;
+    let places = options.registries.pull_from(reference)?;
+    let ask = async |place| {
+        let client = Client::connect(place, options, caller).await?;
+        let image = resolve(&client, store, platform, work.path()).await?;
+        Ok((client, image))
+    };
+    let (answered, (client, image)) = first_of(&places, caller, ask).await?;
+    let others = &places[answered + 1..];
     let layers = image.manifest.layers.clone();
     // The receiver is gone only when the result no longer matters.
     let _ = arrived.send(Arrived::Image(Box::new(image)));
@@ -120,7 +127,17 @@ async fn fetch(
                     let size = quantity::shown(layer.size);
                     caller.background(format!("downloading layer {} of {} ({size})", i + 1, layers.len()));
                     let what = format!("the layer {} ({size})", layer.digest);
-                    fetch_blob(&client, store, layer, &what, work.path()).await?;
+                    match fetch_blob(&client, store, layer, &what, work.path()).await {
+                        Err(error) if !others.is_empty() && error.kind() != Kind::Interrupted => {
+                            useless(caller, client.host(), &error);
+                            let fetch = async |place| {
+                                let client = Client::connect(place, options, caller).await?;
+                                fetch_blob(&client, store, layer, &what, work.path()).await
+                            };
+                            first_of(others, caller, fetch).await?;
+                        }
+                        done => done?,
+                    }
                 }
                 for (same, _) in layers.iter().enumerate().filter(|(_, l)| l.digest == layer.digest) {
                     let _ = arrived.send(Arrived::Layer(same));
@@ -131,6 +148,64 @@ async fn fetch(
     };
     let workers = (0..options.parallel.max(1)).map(|_| worker());
     all(workers).await
+}
+
+pub(super) async fn inspect(
+    store: &Store,
+    reference: &Reference,
+    platform: &Platform,
+    options: &Options,
+    caller: &Caller<'_>,
+) -> Result<(Manifest, ImageConfig)> {
+    let work = store.work_dir()?;
+    let places = options.registries.pull_from(reference)?;
+    let ask = async |place| {
+        let client = Client::connect(place, options, caller).await?;
+        resolve(&client, store, platform, work.path()).await
+    };
+    let (_, image) = first_of(&places, caller, ask).await?;
+    Ok((image.manifest, image.config))
+}
+
+/// One layer's blob into the store, for an image that goes on to another registry.
+pub(super) async fn layer(
+    store: &Store,
+    reference: &Reference,
+    blob: &Descriptor,
+    options: &Options,
+    caller: &Caller<'_>,
+) -> Result<()> {
+    let work = store.work_dir()?;
+    let places = options.registries.pull_from(reference)?;
+    let what = format!("the layer {} ({})", blob.digest, quantity::shown(blob.size));
+    let fetch = async |place| {
+        let client = Client::connect(place, options, caller).await?;
+        fetch_blob(&client, store, blob, &what, work.path()).await
+    };
+    first_of(&places, caller, fetch).await.map(|_| ())
+}
+
+/// What the first place gives that gives anything, and which one it is. Why a mirror didn't is told; the last word has
+/// the registry itself.
+pub(super) async fn first_of<'p, T>(
+    places: &'p [Place],
+    caller: &Caller<'_>,
+    ask: impl AsyncFn(&'p Place) -> Result<T>,
+) -> Result<(usize, T)> {
+    for (i, place) in places.iter().enumerate() {
+        match ask(place).await {
+            Ok(found) => return Ok((i, found)),
+            Err(error) if place.mirror && error.kind() != Kind::Interrupted && i + 1 < places.len() => {
+                useless(caller, place.reference.registry(), &error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Error::failed("there is no place to pull from"))
+}
+
+fn useless(caller: &Caller<'_>, mirror: &str, error: &Error) {
+    caller.warning(format!("the mirror {mirror} is of no use: {error}"));
 }
 
 /// From the reference to the manifest of the platform, and its configuration.

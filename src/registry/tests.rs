@@ -16,7 +16,7 @@ use crate::image::manifest::{OCI_INDEX, OCI_MANIFEST};
 use crate::image::store::Codec;
 
 #[derive(Default)]
-struct Heard(Mutex<Vec<String>>);
+pub(super) struct Heard(Mutex<Vec<String>>);
 
 impl Sink for Heard {
     fn event(&self, event: Event) {
@@ -28,17 +28,17 @@ impl Sink for Heard {
     }
 }
 
-struct Case {
-    registry: Fake,
-    heard: Heard,
-    store: Store,
-    cancel: Cancel,
-    options: Options,
-    dir: tempfile::TempDir,
+pub(super) struct Case {
+    pub registry: Fake,
+    pub heard: Heard,
+    pub store: Store,
+    pub cancel: Cancel,
+    pub options: Options,
+    pub dir: tempfile::TempDir,
 }
 
 impl Case {
-    fn new() -> Option<Case> {
+    pub(super) fn new() -> Option<Case> {
         if !fixture::is_root() {
             return None;
         }
@@ -53,6 +53,7 @@ impl Case {
                     attempts: 4,
                     first_wait: Duration::from_millis(1),
                     longest_wait: Duration::from_secs(30),
+                    jitter: 0,
                 },
                 // Long enough for a machine that does much else; shorter where a test waits for it.
                 idle_timeout: Duration::from_secs(60),
@@ -66,7 +67,7 @@ impl Case {
         format!("{}/team/app:1", self.registry.host()).parse().unwrap()
     }
 
-    fn with<T>(&self, f: impl FnOnce(&Caller<'_>) -> T) -> T {
+    pub(super) fn with<T>(&self, f: impl FnOnce(&Caller<'_>) -> T) -> T {
         let node: Arc<str> = Arc::from("app");
         f(&Caller { node: &node, sink: &self.heard, cancel: &self.cancel })
     }
@@ -75,7 +76,7 @@ impl Case {
         self.with(|caller| pull(&self.store, &self.reference(), &Platform::host(), &self.options, caller))
     }
 
-    fn login(&mut self, user: &str, password: &str) {
+    pub(super) fn login(&mut self, user: &str, password: &str) {
         use base64::Engine as _;
         let auth = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
         let path = self.dir.path().join("auth.json");
@@ -85,16 +86,16 @@ impl Case {
     }
 
     /// With the registry's port taken out, which differs from run to run.
-    fn heard(&self) -> String {
+    pub(super) fn heard(&self) -> String {
         let heard = self.heard.0.lock().unwrap().join("\n");
         self.stable(&heard)
     }
 
-    fn stable(&self, text: &str) -> String {
+    pub(super) fn stable(&self, text: &str) -> String {
         text.replace(&self.registry.host(), "HOST").replace(&self.dir.path().display().to_string(), "DIR")
     }
 
-    fn error(&self, error: &Error) -> String {
+    pub(super) fn error(&self, error: &Error) -> String {
         self.stable(&format!("{error}\nhint: {}", error.hint_text().unwrap_or_default()))
     }
 
@@ -105,12 +106,12 @@ impl Case {
     }
 }
 
-fn image() -> Image {
+pub(super) fn image() -> Image {
     fixture::image(&[&[("etc/", ""), ("etc/a", "one")], &[("etc/b", "two")]])
 }
 
 /// Large enough that an answer can break in the middle.
-fn large() -> Image {
+pub(super) fn large() -> Image {
     fixture::image(&[&[("large", &"0123456789abcdef".repeat(20_000))]])
 }
 
@@ -389,4 +390,66 @@ fn an_interruption_ends_a_download_that_hangs() {
         case.cancel.cancel();
         assert_eq!(pulling.join().unwrap().unwrap_err().kind(), Kind::Interrupted);
     });
+}
+
+#[test]
+fn a_mirror_is_checked_and_the_registry_has_the_last_word() {
+    let image = large();
+    let blob = image.layers[0].digest();
+    let other = fixture::image(&[&[("other", "other")]]);
+    let mirrored = || {
+        let mut case = Case::new()?;
+        case.options.retry.attempts = 2;
+        let mirror = Fake::start();
+        case.registry.put_image("1", &image);
+        let conf = case.dir.path().join("registries.conf");
+        let (host, other) = (case.registry.host(), mirror.host());
+        let text = format!("[[registry]]\nlocation = \"{host}\"\n[[registry.mirror]]\nlocation = \"{other}\"\n");
+        std::fs::write(&conf, text).unwrap();
+        case.options.registries = Registries::load(&[conf]).unwrap();
+        Some((case, mirror))
+    };
+    let Some((case, mirror)) = mirrored() else { return };
+    mirror.put_image("1", &image);
+    case.pull().unwrap();
+    assert_eq!(case.registry.requests(), Vec::<String>::new());
+    // One that has nothing, one whose layer is another, one that gives something else for a digest.
+    let Some((case, mirror)) = mirrored() else { return };
+    case.pull().unwrap();
+    assert!(case.heard().contains(&format!("the mirror {} is of no use", mirror.host())), "{}", case.heard());
+    let Some((case, mirror)) = mirrored() else { return };
+    mirror.put_image("1", &image);
+    mirror.put(&format!("blobs/{blob}"), "application/octet-stream", &vec![0; image.layers[0].gzip.len()]);
+    assert_eq!(case.pull().unwrap().manifest, Some(image.digest()));
+    assert_eq!(case.downloads(&blob), ["GET BLOB"]);
+    let Some((case, mirror)) = mirrored() else { return };
+    mirror.put(&format!("manifests/{}", image.digest()), OCI_MANIFEST, &other.manifest);
+    let pinned: Reference = format!("{}/team/app@{}", case.registry.host(), image.digest()).parse().unwrap();
+    let pulled = case.with(|caller| pull(&case.store, &pinned, &Platform::host(), &case.options, caller)).unwrap();
+    assert_eq!(pulled.manifest, Some(image.digest()));
+    assert!(case.heard().contains("arrived damaged"), "{}", case.heard());
+}
+
+/// Case 20.
+#[test]
+fn an_identity_token_becomes_a_token_and_stays_out_of_addresses() {
+    let Some(mut case) = Case::new() else { return };
+    case.registry.put_image("1", &image());
+    case.registry.auth(Auth::Refresh("refr3sh"));
+    let path = case.dir.path().join("auth.json");
+    let host = case.registry.host();
+    let write = |token: &str| {
+        let auths = json!({ "auths": { &host: { "auth": "dTo=", "identitytoken": token } } });
+        std::fs::write(&path, auths.to_string()).unwrap();
+        Arc::new(Credentials::load(&[&path]).unwrap())
+    };
+    case.options.credentials = write("refr3sh");
+    case.pull().unwrap();
+    assert!(!case.registry.requests().join(" ").contains("refr3sh"));
+    case.options.credentials = write("wr0ng");
+    let error = case.with(|caller| head(&case.reference(), &case.options, caller)).unwrap_err();
+    assert!(
+        error.to_string().contains("to its identity token") && !format!("{error:?}").contains("wr0ng"),
+        "{error:?}"
+    );
 }
