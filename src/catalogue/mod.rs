@@ -123,6 +123,13 @@ impl Catalogue {
         catalogue.judged(problems)
     }
 
+    /// What the other settings files and the command line say where there is no catalogue.
+    pub fn settings_alone(overrides: &Overrides, config: &ConfigFiles) -> Result<Settings, Diagnostics> {
+        let mut problems = Diagnostics::default();
+        let settings = settings::load(None, overrides, config, &mut problems).unwrap_or_default();
+        if problems.has_errors() { Err(sorted(problems)) } else { Ok(settings) }
+    }
+
     fn judged(mut self, problems: Diagnostics) -> Result<Catalogue, Diagnostics> {
         let problems = self.with_both_places(sorted(problems));
         if problems.has_errors() {

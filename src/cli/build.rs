@@ -8,11 +8,12 @@ use std::time::{Instant, SystemTime};
 
 use crate::catalogue::{Catalogue, limit_of_steps};
 use crate::cli::App;
-use crate::cli::args::{Build, How, OneDockerfile, Progress as ProgressArg, Select};
+use crate::cli::args::{Build, OneDockerfile, Select};
 use crate::cli::context::{contexts, refuse_remote};
 use crate::cli::entitlements::entitlements;
 use crate::cli::machine::{self, EngineFlags};
 use crate::cli::no_cache::no_cache;
+use crate::cli::publish::{self, Publisher};
 use crate::cli::record;
 use crate::cli::secret::secrets;
 use crate::cli::ssh::agents;
@@ -24,7 +25,7 @@ use crate::diag::{Diagnostic, Diagnostics, SourceFile};
 use crate::dockerfile::Inputs;
 use crate::engine::embedded::EmbeddedEngine;
 use crate::error::{Context as _, Error, Result};
-use crate::event::{Cancel, Event, Sink};
+use crate::event::{Cancel, Event, Silent, Sink};
 use crate::graph::assemble::assemble_one;
 use crate::graph::node::{Graph, Node, NodeKind};
 use crate::graph::plan::{Action, Planned, Planner, Settings};
@@ -32,7 +33,7 @@ use crate::image::archive::{self, ExportImage, Output};
 use crate::image::reference::Reference;
 use crate::image::store::Store;
 use crate::report::logs::LogDir;
-use crate::report::progress::{self, Mode, Progress};
+use crate::report::progress::{self, Progress};
 use crate::report::record::recorder::Recorder;
 use crate::report::summary::{self, Detail, NodeSummary, RunSummary};
 use crate::report::{Clock, files, metrics, tee::Tee};
@@ -47,7 +48,7 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     refuse_nameless(&target.graph, &outputs)?;
     app.show_warnings(&target.warnings);
     app.show_warnings(&target.graph.warnings());
-    let flags = engine_flags(app, &args.how, &target)?;
+    let flags = engine_flags(app, args, &target)?;
     machine::refuse_unsupported(&target.graph, Some(&flags.entitlements))?;
     let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
     let engine = machine::engine(store.clone(), flags.clone(), &target.settings, &app.env)?;
@@ -65,6 +66,7 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     let planned = planner.plan().map_err(wrong_definitions)?;
     machine::refuse_planned(&target.graph, &planned, &flags)?;
     preflight(&engine, &target.graph, &planned)?;
+    let publishing = Publishing::prepare(app, args, &target, &store)?;
     if planned.iter().any(|p| p.action != Action::Reuse) {
         machine::say_what_is_missing(app);
     }
@@ -95,11 +97,16 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     if code == 0 {
         match write_outputs(&store, &target, &results, &outputs, &session.cancel) {
             Ok(lines) => run_summary.results = lines,
-            Err(error) => {
-                code = error.kind().exit_code();
-                run_summary.not_written = true;
-                problem = Some(error);
-            }
+            Err(error) => problem = Some(error),
+        }
+        if let (Some(publishing), None) = (&publishing, &problem) {
+            let (lines, error) = publishing.push(&store, &target.graph, &results, &session);
+            run_summary.results.extend(lines);
+            problem = error;
+        }
+        if let Some(error) = &problem {
+            code = error.kind().exit_code();
+            run_summary.not_written = true;
         }
     }
     run_summary.duration = started.elapsed();
@@ -122,7 +129,8 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     Ok(code)
 }
 
-fn engine_flags<'a>(app: &App, how: &'a How, target: &Target) -> Result<EngineFlags<'a>> {
+fn engine_flags<'a>(app: &App, args: &'a Build, target: &Target) -> Result<EngineFlags<'a>> {
+    let how = &args.how;
     let step_timeout = how
         .step_timeout
         .as_deref()
@@ -136,6 +144,7 @@ fn engine_flags<'a>(app: &App, how: &'a How, target: &Target) -> Result<EngineFl
         step_timeout: step_timeout.transpose()?,
         disk_limit: how.disk_limit,
         retries: how.retries,
+        registries: args.registries.clone(),
     })
 }
 
@@ -148,6 +157,8 @@ struct Target {
     warnings: Diagnostics,
     /// Images of the catalogue that this run has nothing to do with.
     left_out: Vec<NodeSummary>,
+    /// The directory of the catalogue, or the context of a single Dockerfile.
+    root: Option<PathBuf>,
 }
 
 impl Target {
@@ -159,8 +170,8 @@ impl Target {
         let graph = workspace.graph()?;
         let Workspace { catalogue, inputs, source_date_epoch, .. } = workspace;
         let left_out = outcome::left_out(&catalogue, &graph);
-        let Catalogue { settings, warnings, .. } = catalogue;
-        Ok(Target { graph, settings, inputs, source_date_epoch, warnings, left_out })
+        let Catalogue { settings, warnings, root, .. } = catalogue;
+        Ok(Target { graph, settings, inputs, source_date_epoch, warnings, left_out, root: Some(root) })
     }
 
     fn one(app: &App, args: &Build, file: &Path) -> Result<Target> {
@@ -200,7 +211,7 @@ impl Target {
         };
         let graph = assemble_one(&source, context, names, label_map, &inputs, &contexts).map_err(wrong_definitions)?;
         let (warnings, left_out) = (Diagnostics::default(), Vec::new());
-        Ok(Target { graph, settings, inputs, source_date_epoch, warnings, left_out })
+        Ok(Target { graph, settings, inputs, source_date_epoch, warnings, left_out, root: Some(root) })
     }
 }
 
@@ -289,16 +300,7 @@ impl Session {
             None => store.logs_dir().join(&name),
         };
         let logs = Arc::new(LogDir::new(dir, clock.clone())?);
-        let mode = match (args.results.progress, app.env.progress.as_deref()) {
-            (ProgressArg::Auto, Some(name)) => {
-                name.parse().map_err(|e: String| Error::bad_input(format!("KOLLAGE_PROGRESS: {e}")))?
-            }
-            (ProgressArg::Auto, None) => Mode::Auto,
-            (ProgressArg::Tty, _) => Mode::Tty,
-            (ProgressArg::Plain, _) => Mode::Plain,
-            (ProgressArg::Rawjson, _) => Mode::RawJson,
-            (ProgressArg::Quiet, _) => Mode::Quiet,
-        };
+        let mode = args.results.progress.mode(&app.env)?;
         let mut options = progress::Options::new(app.look);
         options.clock = clock.clone();
         options.logs = Some(logs.dir().to_owned());
@@ -375,6 +377,61 @@ fn write_outputs(
         lines.push(lost.map_or(line.clone(), |lost| format!("{line} ({lost})")));
     }
     Ok(lines)
+}
+
+/// What `--push` does once everything is built.
+struct Publishing {
+    publisher: Publisher,
+    /// By the name that a node gives its image.
+    names: BTreeMap<String, Reference>,
+}
+
+impl Publishing {
+    /// Asks everything that can be asked before the build.
+    fn prepare(app: &App, args: &Build, target: &Target, store: &Store) -> Result<Option<Publishing>> {
+        if !args.push {
+            return Ok(None);
+        }
+        let settings = &target.settings;
+        let registry = settings.build.registry.as_deref();
+        let selected = target.graph.nodes.iter().filter(|node| node.selected).filter_map(|node| node.spec());
+        let mut names = BTreeMap::new();
+        for name in selected.flat_map(|spec| &spec.names) {
+            names.insert(name.clone(), publish::target(name, registry)?);
+        }
+        if names.is_empty() {
+            return Err(
+                Error::bad_input("there is no name to push the image to").hint("give it one with `-t NAME[:TAG]`")
+            );
+        }
+        let mut publisher =
+            Publisher::new(app, &args.pushing, &args.registries, settings, store, target.root.as_deref())?;
+        if let Some(retries) = args.how.retries {
+            publisher.options.retry.attempts = retries.saturating_add(1);
+        }
+        let cancel = Cancel::new()?;
+        let all: Vec<Reference> = names.values().cloned().collect();
+        publisher.check(settings, &all, &Silent, &cancel).map_err(|e| e.context("nothing was built"))?;
+        Ok(Some(Publishing { publisher, names }))
+    }
+
+    fn push(
+        &self,
+        store: &Store,
+        graph: &Graph,
+        results: &[NodeResult],
+        session: &Session,
+    ) -> (Vec<String>, Option<Error>) {
+        let mut targets = Vec::new();
+        for (node, result) in graph.nodes.iter().zip(results).filter(|(node, _)| node.selected) {
+            let (Some(spec), Some(published)) = (node.spec(), &result.published) else { continue };
+            for name in spec.names.iter().filter_map(|name| self.names.get(name)) {
+                let manifest = published.digest.clone();
+                targets.push(publish::Target { node: node.name.clone(), name: name.clone(), manifest });
+            }
+        }
+        self.publisher.push(store, &targets, &*session.sink, &session.cancel)
+    }
 }
 
 /// Stands where a name is needed for something that has none and shows none.

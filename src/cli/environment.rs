@@ -33,6 +33,8 @@ pub struct Environment {
     pub locale: Option<String>,
     /// `REGISTRY_AUTH_FILE`
     pub auth_file: Option<PathBuf>,
+    /// `CONTAINERS_REGISTRIES_CONF`: where registries are reached, in place of /etc/containers/registries.conf.
+    pub registries_conf: Option<PathBuf>,
     /// `DOCKER_CONFIG`, the directory of Docker's config.json.
     pub docker_config: Option<PathBuf>,
     /// `DOCKER_HOST`: the engine of `kollage deploy up|down|status`.
@@ -80,6 +82,7 @@ impl Environment {
             term: text("TERM"),
             locale: ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(|name| text(name)),
             auth_file: path("REGISTRY_AUTH_FILE"),
+            registries_conf: path("CONTAINERS_REGISTRIES_CONF"),
             docker_config: path("DOCKER_CONFIG"),
             docker_host: text("DOCKER_HOST"),
             runtime_dir: path("XDG_RUNTIME_DIR"),

@@ -51,9 +51,9 @@ pub fn run(app: &App, args: &Images) -> Result<u8> {
     Ok(0)
 }
 
-struct Chosen<'a> {
+pub struct Chosen<'a> {
     /// What a person calls it, and what the store knows of it.
-    shown: Vec<(String, &'a ImageInfo)>,
+    pub shown: Vec<(String, &'a ImageInfo)>,
     missing: Vec<String>,
 }
 
@@ -81,7 +81,7 @@ fn chosen<'a>(app: &App, args: &Images, known: &'a [ImageInfo]) -> Result<Chosen
 }
 
 /// A pattern is about the last part of a name (`keystone` of `kollage/keystone:1`), or it is the whole name.
-fn of_store<'a>(patterns: &[String], known: &'a [ImageInfo]) -> Result<Chosen<'a>> {
+pub fn of_store<'a>(patterns: &[String], known: &'a [ImageInfo]) -> Result<Chosen<'a>> {
     let mut wanted = BTreeSet::new();
     for text in patterns {
         let pattern = match known.iter().any(|info| info.name == *text) {

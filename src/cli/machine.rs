@@ -120,6 +120,7 @@ pub struct EngineFlags<'a> {
     pub entitlements: BTreeSet<Entitlement>,
     pub step_timeout: Option<Duration>,
     pub retries: Option<u32>,
+    pub registries: args::Registries,
 }
 
 pub fn engine(store: Store, flags: EngineFlags<'_>, settings: &Settings, env: &Environment) -> Result<EmbeddedEngine> {
@@ -144,7 +145,7 @@ pub fn engine(store: Store, flags: EngineFlags<'_>, settings: &Settings, env: &E
     };
     let network = flags.network.map_or(build.network, args::Network::typed);
     let retries = flags.retries.unwrap_or(build.retries);
-    let registry = registry_options(env, retries)?;
+    let registry = registry_options(env, &flags.registries, retries)?;
     let fetch = fetch::Options {
         retry: registry.retry.clone(),
         path: env.path.clone().unwrap_or(fetch::Options::default().path),
@@ -228,8 +229,51 @@ pub fn auth_files(env: &Environment) -> Vec<PathBuf> {
     files
 }
 
-fn registry_options(env: &Environment, retries: u32) -> Result<registry::Options> {
-    let credentials = Arc::new(Credentials::load(&auth_files(env))?);
+/// The files that say where registries are reached, in the order in which they count: later ones more.
+fn registries_conf(env: &Environment) -> Result<Vec<PathBuf>> {
+    if let Some(file) = &env.registries_conf {
+        return match file.exists() {
+            true => Ok(vec![file.clone()]),
+            false => {
+                Err(Error::bad_input(format!("CONTAINERS_REGISTRIES_CONF names {}, which isn't there", file.display())))
+            }
+        };
+    }
+    let mut files = Vec::new();
+    let config = env.config_home.clone().or_else(|| env.home.as_ref().map(|home| home.join(".config")));
+    let own = config.map(|dir| dir.join("containers")).filter(|dir| dir.join("registries.conf").exists());
+    let system = PathBuf::from("/etc/containers");
+    // A user's own file is in the place of the system's; fragments add to either.
+    files.push(own.as_ref().unwrap_or(&system).join("registries.conf"));
+    for dir in [Some(system), own].into_iter().flatten() {
+        let fragments = std::fs::read_dir(dir.join("registries.conf.d")).into_iter().flatten().flatten();
+        let mut fragments: Vec<PathBuf> = fragments.map(|entry| entry.path()).collect();
+        fragments.retain(|file| file.extension().is_some_and(|end| end == "conf"));
+        fragments.sort();
+        files.extend(fragments);
+    }
+    Ok(files)
+}
+
+pub fn registry_options(env: &Environment, flags: &args::Registries, retries: u32) -> Result<registry::Options> {
+    let credentials = match &flags.authfile {
+        Some(file) if !file.exists() => {
+            return Err(Error::bad_input(format!("there is no file {}", file.display()))
+                .hint("`--authfile` names a file with logins, as `podman login --authfile FILE` writes it"));
+        }
+        Some(file) => Credentials::load(&[file])?,
+        None => Credentials::load(&auth_files(env))?,
+    };
+    let path = env.path.clone().unwrap_or(fetch::Options::default().path);
+    let credentials = Arc::new(credentials.with_path(path));
+    if let Some(dir) = flags.cert_dir.as_ref().filter(|dir| !dir.is_dir()) {
+        return Err(Error::bad_input(format!("there is no directory {}", dir.display()))
+            .hint("`--cert-dir` names a directory with *.crt of authorities, and *.cert with *.key of this client"));
+    }
+    let dirs = ["/etc/containers/certs.d", "/etc/docker/certs.d"].map(PathBuf::from);
+    let certs = registry::Certs { dirs: dirs.into(), only: flags.cert_dir.clone() };
+    let registries = registry::Registries::load(&registries_conf(env)?)?;
     let retry = registry::Retry { attempts: retries.saturating_add(1), ..registry::Retry::default() };
-    Ok(registry::Options { credentials, retry, ..registry::Options::default() })
+    let tls_verify = flags.tls_verify;
+    Ok(registry::Options { credentials, retry, tls_verify, certs, registries, ..registry::Options::default() })
 }

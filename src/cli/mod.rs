@@ -31,6 +31,8 @@ mod no_cache;
 mod outcome;
 mod plan;
 mod plugin;
+mod publish;
+mod push;
 mod record;
 mod reference;
 mod render;
@@ -108,6 +110,7 @@ impl App {
             Command::Init(args) => init::run(self, &args),
             Command::Build(args) => build::run(self, &args),
             Command::Plan(args) => plan::run(self, &args),
+            Command::Push(args) => push::run(self, &args),
             Command::List(args) => list::run(self, &args),
             Command::Plugin(args) => plugin::run(self, &args.command),
             Command::Images(args) => images::run(self, &args),

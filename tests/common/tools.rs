@@ -136,7 +136,7 @@ fn client() -> &'static str {
 /// Debian's docker-registry on a free port of the loopback interface.
 pub struct Registry {
     _daemon: Daemon,
-    _dir: tempfile::TempDir,
+    _dir: Option<tempfile::TempDir>,
     address: String,
 }
 
@@ -146,8 +146,14 @@ const HTPASSWD: &str = "me:$2y$05$abcdefghijklmnopqrstuuLK7U1u6pVRmL7L1BBM2aS35P
 impl Registry {
     pub fn start(login: bool) -> Registry {
         let dir = tempfile::tempdir().unwrap();
+        let registry = Registry::start_in(dir.path(), login, None);
+        Registry { _dir: Some(dir), ..registry }
+    }
+
+    /// With its data and its `log` in a directory of the caller's; `tls` are a certificate and its key.
+    pub fn start_in(dir: &Path, login: bool, tls: Option<(&Path, &Path)>) -> Registry {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-        let path = |name: &str| dir.path().join(name).display().to_string();
+        let path = |name: &str| dir.join(name).display().to_string();
         let mut config = json!({
             "version": "0.1",
             "storage": { "filesystem": { "rootdirectory": path("data") }, "delete": { "enabled": true } },
@@ -157,13 +163,16 @@ impl Registry {
             fs::write(path("htpasswd"), HTPASSWD).unwrap();
             config["auth"] = json!({ "htpasswd": { "realm": "test", "path": path("htpasswd") } });
         }
+        if let Some((certificate, key)) = tls {
+            config["http"]["tls"] = json!({ "certificate": certificate, "key": key });
+        }
         // JSON is YAML.
         fs::File::create(path("config.yml")).unwrap().write_all(config.to_string().as_bytes()).unwrap();
         let mut command = Command::new("docker-registry");
         command.arg("serve").arg(path("config.yml"));
-        let mut daemon = Daemon::start(&mut command, dir.path().join("log"));
+        let mut daemon = Daemon::start(&mut command, dir.join("log"));
         daemon.wait_until("docker-registry", || TcpStream::connect(&address).is_ok());
-        Registry { _daemon: daemon, _dir: dir, address }
+        Registry { _daemon: daemon, _dir: None, address }
     }
 
     /// `127.0.0.1:PORT`

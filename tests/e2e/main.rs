@@ -19,6 +19,7 @@ mod interrupt;
 mod options;
 mod overlay;
 mod plugins;
+mod push;
 mod registry;
 mod report;
 mod reuse;

@@ -96,10 +96,8 @@ fn parse(text: &str) -> Result<Output> {
         Error::bad_input("`type` is missing").hint(format!("one of {}, as in type=oci,dest=out", TYPES.join(", ")))
     })?;
     if matches!(&*kind, "registry" | "image") {
-        return Err(Error::bad_input(format!(
-            "type `{kind}` pushes, which comes with `kollage push` in a later version"
-        ))
-        .hint("write `-o type=oci,dest=DIR` and push that with `skopeo copy oci:DIR:TAG docker://…`"));
+        return Err(Error::bad_input(format!("type `{kind}` pushes, which is another flag's business"))
+            .hint("write `--push --registry HOST[:PORT]`"));
     }
     if !TYPES.contains(&&*kind) {
         return Err(unknown("type", &kind, &TYPES));
