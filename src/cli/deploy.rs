@@ -146,7 +146,7 @@ fn with_host<T>(
     act(&Host { deployment, engine: &engine, lookup: &lookup, sink: &sink, cancel: &cancel })
 }
 
-fn address(said: Option<&str>, env: &Environment) -> Result<String> {
+pub(super) fn address(said: Option<&str>, env: &Environment) -> Result<String> {
     if let Some(address) = said.or(env.docker_host.as_deref()) {
         return Ok(match address.starts_with('/') {
             true => format!("unix://{address}"),

@@ -1,6 +1,7 @@
 //! Docker's or Podman's API, as much of it as deployments take. Async stays in here: every call waits for its answer.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::time::Duration;
 
 use bollard::Docker;
@@ -11,9 +12,9 @@ use bollard::models::{
     VolumeCreateRequest,
 };
 use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, CreateImageOptionsBuilder, ListContainersOptionsBuilder, ListVolumesOptionsBuilder,
-    LogsOptionsBuilder, RemoveContainerOptionsBuilder, RemoveVolumeOptions, RenameContainerOptionsBuilder,
-    StopContainerOptionsBuilder,
+    CreateContainerOptionsBuilder, CreateImageOptionsBuilder, ImportImageOptionsBuilder, ListContainersOptionsBuilder,
+    ListVolumesOptionsBuilder, LogsOptionsBuilder, RemoveContainerOptionsBuilder, RemoveVolumeOptions,
+    RenameContainerOptionsBuilder, StopContainerOptionsBuilder,
 };
 use futures_util::StreamExt as _;
 use tokio::runtime::Runtime;
@@ -113,6 +114,20 @@ impl Engine {
             id: image.id.unwrap_or_default(),
             user: image.config.and_then(|config| config.user).filter(|user| !user.is_empty()),
         }))
+    }
+
+    /// Takes the images of a small Docker archive.
+    pub fn load(&self, archive: &Path) -> Result<()> {
+        let what = || "the engine doesn't take the image".to_owned();
+        let bytes = std::fs::read(archive).unusable(|| format!("cannot read {}", archive.display()))?;
+        self.wait(what, async {
+            let options = ImportImageOptionsBuilder::default().quiet(true).build();
+            let mut stream = self.docker.import_image(options, bollard::body_full(bytes.into()), None);
+            while let Some(line) = stream.next().await {
+                line?;
+            }
+            Ok(())
+        })
     }
 
     pub fn pull(&self, reference: &str) -> Result<()> {

@@ -1,7 +1,9 @@
 //! An image of anybody's that is started by the bundle: one layer more, and a configuration that says so. Nothing of
 //! the image is built again or changed.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
@@ -14,9 +16,9 @@ use crate::error::{Context as _, Error, Result};
 use crate::event::Cancel;
 use crate::image::config::{Healthcheck, History, ImageConfig};
 use crate::image::digest::Digest;
-use crate::image::layer::compress::Codec;
+use crate::image::layer::compress::{Codec, Encoder};
 use crate::image::layer::{standin, sys};
-use crate::image::manifest::Descriptor;
+use crate::image::manifest::{DOCKER_CONFIG, DOCKER_LAYER_GZIP, Descriptor, Manifest};
 use crate::image::store::{Store, Written};
 
 /// Where an image has the bundle.
@@ -85,6 +87,36 @@ pub fn adopt(
     store.set_ref(name, &written.digest)?;
     store.settle()?;
     Ok(written)
+}
+
+/// The same for an image whose layers stay where they are: what is new is in the store, and the manifest that names
+/// both is given. Nothing of the image's files is looked at.
+pub fn rewrite(
+    store: &Store,
+    config: ImageConfig,
+    manifest: Manifest,
+    definition: &Definition,
+    bundle: &Bundle,
+    options: &Options<'_>,
+) -> Result<Manifest> {
+    let cannot = || "cannot make the layer with the bundle".to_owned();
+    let tar = bundle.layer(PLACE, PROGRAMS, options.source_date_epoch).failed(cannot)?;
+    let mut encoder = Encoder::new(options.codec, Vec::new()).failed(cannot)?;
+    encoder.write_all(&tar).failed(cannot)?;
+    let blob = encoder.finish().failed(cannot)?;
+    let config = configured(config, definition, Digest::of(&tar));
+    let config = serde_json::to_vec(&config).failed(|| "cannot write the image's configuration".into())?;
+    let docker = manifest.config.media_type == DOCKER_CONFIG;
+    let layer = Descriptor {
+        media_type: if docker { DOCKER_LAYER_GZIP } else { options.codec.media_type() }.to_owned(),
+        digest: store.put_blob(&blob)?,
+        size: blob.len() as u64,
+        platform: None,
+        annotations: BTreeMap::new(),
+    };
+    let config = Descriptor { digest: store.put_blob(&config)?, size: config.len() as u64, ..manifest.config };
+    let layers = manifest.layers.into_iter().chain([layer]).collect();
+    Ok(Manifest { config, layers, ..manifest })
 }
 
 pub struct Options<'a> {

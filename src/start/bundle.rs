@@ -102,6 +102,11 @@ impl Bundle {
         Ok(Bundle { files, platform: runtime.platform })
     }
 
+    /// As a tar in memory, compressed by gzip.
+    pub fn tar_gz(&self, time: i64) -> io::Result<Vec<u8>> {
+        self.tar(Encoder::new(Codec::Gzip, Vec::new())?, time)?.finish()
+    }
+
     /// As a tar, which is compressed where the name says so.
     pub fn write_tar(&self, dest: &Path, codec: Codec, time: i64) -> Result<()> {
         let cannot = || format!("cannot write `{}`", dest.display());
@@ -115,26 +120,41 @@ impl Bundle {
 
     fn tar<W: Write>(&self, out: W, time: i64) -> io::Result<W> {
         let mut tar = TarWriter::new(out);
-        let none = BTreeMap::new();
-        let mut entry = |path: &str, kind, mode, content: &[u8], link: &str| {
-            let (path, link, size) = (path.as_bytes(), link.as_bytes(), content.len() as u64);
-            let (uid, gid, mtime, device) = (0, 0, time, (0, 0));
-            tar.entry(&Entry { path, kind, mode, uid, gid, mtime, size, link, device, xattrs: &none })?;
-            tar.data(content)
-        };
+        self.entries(&mut tar, "", time)?;
+        tar.finish()
+    }
+
+    /// As a layer for images whose files are not at hand: with the bundle at `place`, and its programs linked in
+    /// `programs`. Directories that an image may have keep what it says of them, since the layer says nothing.
+    pub fn layer(&self, place: &str, programs: &str, time: i64) -> io::Result<Vec<u8>> {
+        let mut tar = TarWriter::new(Vec::new());
+        let place = place.trim_start_matches('/');
+        entry(&mut tar, &format!("{place}/"), EntryType::Directory, 0o755, b"", "", time)?;
+        self.entries(&mut tar, &format!("{place}/"), time)?;
+        for name in NAMES.iter().chain(&[PROGRAM]) {
+            let path = format!("{}/{name}", programs.trim_start_matches('/'));
+            entry(&mut tar, &path, EntryType::Symlink, 0o777, b"", &format!("/{place}/{PROGRAM}"), time)?;
+        }
+        tar.finish()
+    }
+
+    fn entries<W: Write>(&self, tar: &mut TarWriter<W>, place: &str, time: i64) -> io::Result<()> {
         let mut directory = "";
         for (path, content) in &self.files {
             let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
             if parent != directory {
                 directory = parent;
-                entry(&format!("{parent}/"), EntryType::Directory, 0o755, b"", "")?;
+                entry(tar, &format!("{place}{parent}/"), EntryType::Directory, 0o755, b"", "", time)?;
             }
+            let path = format!("{place}{path}");
             match content {
-                Content::File { bytes, .. } => entry(path, EntryType::Regular, content.mode(), bytes, "")?,
-                Content::Link(to) => entry(path, EntryType::Symlink, 0o777, b"", to)?,
+                Content::File { bytes, .. } => {
+                    entry(tar, &path, EntryType::Regular, content.mode(), bytes, "", time)?;
+                }
+                Content::Link(to) => entry(tar, &path, EntryType::Symlink, 0o777, b"", to, time)?,
             }
         }
-        tar.finish()
+        Ok(())
     }
 
     /// As an image of one layer with the bundle in its root: an image volume.
@@ -175,6 +195,22 @@ impl Bundle {
         };
         write().unusable(cannot)
     }
+}
+
+fn entry<W: Write>(
+    tar: &mut TarWriter<W>,
+    path: &str,
+    kind: EntryType,
+    mode: u32,
+    content: &[u8],
+    link: &str,
+    time: i64,
+) -> io::Result<()> {
+    let (path, link, size) = (path.as_bytes(), link.as_bytes(), content.len() as u64);
+    let none = BTreeMap::new();
+    let (uid, gid, mtime, device) = (0, 0, time, (0, 0));
+    tar.entry(&Entry { path, kind, mode, uid, gid, mtime, size, link, device, xattrs: &none })?;
+    tar.data(content)
 }
 
 impl Content {

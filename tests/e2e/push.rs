@@ -359,3 +359,68 @@ fn case_24_what_is_in_the_registry_is_not_taken_for_a_parent() {
     let says = world.sandbox.run(&["run", "service", "--", "cat", "/base"]).ok().stdout;
     assert_eq!(says, "newer\n");
 }
+
+#[test]
+fn the_bundle_goes_to_a_registry_and_onto_an_image_there() {
+    let Some(world) = World::new(false) else { return };
+    world.build(&["base"]).ok();
+    world.sandbox.write("start-scripts/svc/start.toml", crate::start::SERVICE);
+    let runtime = crate::start::shipped().display().to_string();
+    let at = world.registry.address();
+    let raw = |name: &str| -> Value {
+        let name = format!("docker://{at}/{name}");
+        serde_json::from_str(&run("skopeo", &["inspect", "--raw", "--tls-verify=false", &name])).unwrap()
+    };
+    let push = |name: &str, extra: &[&str]| {
+        let name = format!("{at}/{name}");
+        world.sandbox.run(&[&["start", "push", &name, "--runtime", &runtime], extra].concat())
+    };
+    push("kollage/start:1", &[]).ok().says("pushed 1 image");
+    assert_eq!(raw("kollage/start:1")["layers"].as_array().unwrap().len(), 1);
+    push("kollage/start:1-file", &["--artifact", "--annotation", "a=b"]).ok().says("pushed 1 image");
+    let artifact = raw("kollage/start:1-file");
+    assert_eq!(artifact["artifactType"], "application/vnd.kollage.start.bundle.v1");
+    assert_eq!(artifact["layers"][0]["annotations"]["org.opencontainers.image.title"], "kollage-start.tar.gz");
+    world.sandbox.run(&["start", "push", "kollage/start", "--runtime", &runtime]).exits(2).says("names no registry");
+
+    // In a store that has nothing of the image.
+    let base = format!("{at}/{}", world.name("base"));
+    let other = |args: &[&str]| world.sandbox.run_on("other", args);
+    let layers = raw(&world.name("base"))["layers"].as_array().unwrap().clone();
+    let fetched = || {
+        let requests = world.requests();
+        let get = |layer: &Value| {
+            let digest = layer["digest"].as_str().unwrap().to_owned();
+            requests.iter().any(|r| r.starts_with("GET") && r.contains(&format!("blobs/{digest}")))
+        };
+        layers.iter().any(get)
+    };
+    for (name, mounts) in [(base.replace("base:", "adopted:"), true), (base.clone() + "-started", false)] {
+        let before = world.requests().len();
+        let adopt = ["start", "adopt", &base, "--service", "svc", "-t", &name, "--runtime", &runtime];
+        let adopted = other(&adopt).ok().says("its files were not looked at");
+        assert!(adopted.stdout.starts_with("sha256:"), "{}", adopted.stdout);
+        let mounted = world.requests()[before..].iter().any(|r| r.contains("mount=") && r.ends_with(" 201"));
+        assert_eq!((mounted, fetched()), (mounts, false));
+        assert_eq!(other(&adopt).ok().says("no blob sent").stdout, adopted.stdout);
+    }
+    // To another registry: layers are copied.
+    let dir = tempfile::tempdir().unwrap();
+    let second = Registry::start_in(dir.path(), false, None);
+    let name = format!("{}/team/adopted:1", second.address());
+    let adopt = ["start", "adopt", &base, "--service", "svc", "-t", &name, "--runtime", &runtime];
+    other(&adopt).ok().says("pushed 1 image");
+    // It has what it needs, and starts by its definition.
+    other(&["start", "check", &name]).ok().says("has what svc needs");
+    fs::write(world.sandbox.path("Dockerfile"), format!("FROM {name}\n")).unwrap();
+    let file = world.sandbox.path("Dockerfile").display().to_string();
+    other(&["build", "--dockerfile", &file, "-t", "started"]).ok();
+    assert_eq!(other(&["run", "started"]).ok().stdout, "hello, by 4711\n");
+    // Checked, it is as one of the store.
+    world
+        .sandbox
+        .write("start-scripts/svc/start.toml", &crate::start::SERVICE.replace("\"cat\", \"/run", "\"catt\", \"/run"));
+    other(&[&adopt[..], &["--check"]].concat()).exits(4).says("lacks what svc needs: catt");
+    other(&["start", "check", &format!("{at}/none:1"), "--service", "svc"]).exits(3).says("does not have the manifest");
+    other(&["start", "check", "none:1", "--service", "svc"]).exits(2).says("docker.io included");
+}

@@ -5,11 +5,11 @@ use std::process::Command;
 
 use crate::sandbox::{Sandbox, is_root};
 
-fn shipped() -> &'static Path {
+pub fn shipped() -> &'static Path {
     crate::runtime::shipped(Path::new(env!("CARGO_MANIFEST_DIR")))
 }
 
-const SERVICE: &str = r#"
+pub const SERVICE: &str = r#"
 [service]
 summary = "Says what it is given"
 command = ["cat", "/run/svc/said"]
@@ -130,4 +130,23 @@ fn every_definition_of_the_catalogue_is_understood_by_the_runtime() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(said.contains(&format!("error: {name} has no task `none`")), "{said}");
     }
+}
+
+#[test]
+fn a_bundle_goes_to_an_engine() {
+    if !crate::support::ready(&["dockerd", "docker"]) {
+        return;
+    }
+    let docker = crate::support::Docker::start();
+    let sandbox = Sandbox::new();
+    sandbox.write("start-scripts/svc/start.toml", SERVICE);
+    let (runtime, host) = (shipped().display().to_string(), docker.host());
+    let pack =
+        |output: &str, host: &str| sandbox.run(&["start", "pack", "-o", output, "--runtime", &runtime, "--host", host]);
+    pack("docker", &host).ok().says("loaded kollage-start:latest");
+    pack("docker:team/start:1", &host).ok().says("loaded team/start:1");
+    let entrypoint = docker.run(&["image", "inspect", "--format", "{{.Config.Entrypoint}}", "team/start:1"]);
+    assert_eq!(entrypoint.trim(), "[/kollage-start]");
+    pack("docker", "unix:///nowhere").exits(3).says("no engine answers at");
+    pack("docker://team/start", &host).exits(2).says("kollage start push");
 }

@@ -3,9 +3,11 @@
 use std::path::Path;
 
 use crate::cli::App;
+use crate::cli::deploy::address as engine_address;
 use crate::cli::machine;
 use crate::cli::signals;
 use crate::cli::workspace::{source_date_epoch, store_path};
+use crate::deploy::engine::Engine;
 use crate::error::{Context as _, Error, Result};
 use crate::event::Cancel;
 use crate::image::archive::{ExportImage, Format, Output as Archive, check_destination, export};
@@ -19,6 +21,8 @@ enum Output<'a> {
     Directory(&'a Path),
     /// An image with the bundle in its root, to be mounted as an image volume.
     Oci(Archive),
+    /// The same, in the engine that answers.
+    Engine(Reference),
 }
 
 impl Output<'_> {
@@ -35,26 +39,36 @@ impl Output<'_> {
             check_destination(&archive)?;
             return Ok(Output::Oci(archive));
         }
-        if text == "docker" || text.contains("://") {
-            return Err(Error::bad_input("a bundle cannot be sent to a daemon or a registry yet")
-                .hint("write oci:DIR, and bring that there with skopeo or `docker load`"));
+        if text == "docker" || text.starts_with("docker:") && !text.contains("://") {
+            let name = text.strip_prefix("docker:").unwrap_or(NAME);
+            let name = name.parse::<Reference>().map_err(|e| e.context(format!("cannot use `{text}`")))?;
+            return Ok(Output::Engine(name.with_default_tag()));
+        }
+        if text.contains("://") {
+            return Err(Error::bad_input(format!("`{text}` is not a file"))
+                .hint("`kollage start push REF` brings the bundle to a registry, `-o docker` to an engine"));
         }
         if let Some((_, codec)) = codecs.iter().find(|(end, _)| text.ends_with(end) && text.len() > end.len()) {
             return Ok(Output::Tar(Path::new(text), *codec));
         }
         Err(Error::bad_input(format!("`{text}` doesn't say what the bundle is written as"))
-            .hint("write FILE.tar.gz, FILE.tar.zst, FILE.tar, dir:DIR or oci:DIR[:NAME]"))
+            .hint("write FILE.tar.gz, FILE.tar.zst, FILE.tar, dir:DIR, oci:DIR[:NAME] or docker[:NAME]"))
     }
 }
 
 /// What an image with the bundle is called unless somebody says otherwise.
 const NAME: &str = "kollage-start:latest";
 
-pub(super) fn run(app: &App, output: &str, runtime: Option<&Path>) -> Result<u8> {
+pub(super) fn run(app: &App, output: &str, runtime: Option<&Path>, host: Option<&str>) -> Result<u8> {
     let output = Output::parse(output)?;
     let (_, bundle) = super::bundle(app, runtime)?;
     let time = source_date_epoch(&app.env)?.unwrap_or(0);
     let dest = match &output {
+        Output::Engine(name) => {
+            engine(app, &bundle, name, host, time)?;
+            app.say(&format!("loaded {}", name.familiar()));
+            return Ok(0);
+        }
         Output::Tar(dest, codec) => {
             bundle.write_tar(dest, *codec, time)?;
             *dest
@@ -73,6 +87,20 @@ pub(super) fn run(app: &App, output: &str, runtime: Option<&Path>) -> Result<u8>
     };
     app.say(&format!("wrote {}", dest.display()));
     Ok(0)
+}
+
+/// By way of a Docker archive, which Docker and Podman both load.
+fn engine(app: &App, bundle: &Bundle, name: &Reference, host: Option<&str>, time: i64) -> Result<()> {
+    let cancel = Cancel::new()?;
+    signals::watch(&cancel, |_| {})?;
+    let engine = Engine::connect(&engine_address(host, &app.env)?, &cancel)?;
+    let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
+    let written = bundle.write_image(&store, time, &cancel)?;
+    let work = store.work_dir()?;
+    let archive = Archive { format: Format::Docker, dest: work.path().join("bundle.tar"), name: Some(name.clone()) };
+    let image = ExportImage { name: name.clone(), manifest: written.digest };
+    export(&store, &[image], &archive, Some(time), &cancel)?;
+    engine.load(&archive.dest)
 }
 
 fn oci(app: &App, bundle: &Bundle, archive: &Archive, time: i64) -> Result<()> {
