@@ -247,7 +247,11 @@ async fn fetch_blob(client: &Client<'_>, store: &Store, blob: &Descriptor, what:
         return Ok(());
     }
     let path = work.join(blob.digest.hex());
-    client.download(blob, what, &path).await?;
+    if let Err(error) = client.download(blob, what, &path).await {
+        // Another place may be asked for the same.
+        let _ = std::fs::remove_file(&path);
+        return Err(error);
+    }
     store.adopt_blob(&path, &blob.digest)
 }
 
