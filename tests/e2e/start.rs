@@ -89,7 +89,7 @@ fn a_bundle_is_packed_with_a_runtime_that_starts_anywhere() {
     sandbox.base("FROM {{ parent }}\n");
     sandbox.write("start-scripts/svc/start.toml", SERVICE);
     sandbox.run(&["start", "pack", "-o", "x.tar.gz", "--runtime", "/bin/sh"]).exits(2).says("isn't a static program");
-    sandbox.run(&["start", "pack", "-o", "docker"]).exits(2).says("cannot be sent to a daemon or a registry yet");
+    sandbox.run(&["start", "pack", "-o", "docker://start"]).exits(2).says("kollage start push");
     sandbox.run(&["start", "pack", "-o", "x.zip"]).exits(2).says("FILE.tar.gz");
     let runtime = shipped().display().to_string();
     let layout = sandbox.path("layout").display().to_string();
