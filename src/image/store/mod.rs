@@ -19,6 +19,7 @@
 //! locks/<key>                 one builder at a time for each key
 //! tmp/<owner>/                work in progress; swept when its owner is gone
 //! logs/  runs/                logs and records of runs
+//! releases/                   what pushes moved, for whoever takes it back
 //! state/                      fingerprints, durations, hash table
 //! ```
 //!
