@@ -293,6 +293,17 @@ pub(crate) fn inside(text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// A capability of the kernel, without `CAP_`.
+pub(crate) fn capability(text: &str) -> Result<(), String> {
+    if text.starts_with("CAP_") {
+        return Err("it is written without `CAP_`".into());
+    }
+    match !text.is_empty() && text.chars().all(|c| c.is_ascii_uppercase() || c == '_') {
+        true => Ok(()),
+        false => Err("it is written like NET_ADMIN".into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,6 +21,9 @@ pub struct Definition {
     pub arguments: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<User>,
+    /// What it needs besides what a container has: `NET_ADMIN`, …
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -111,7 +114,19 @@ pub struct Task {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variable: Option<String>,
     pub then: Then,
+    /// Whoever deploys the service sees to that; in its own container, a task can't know.
+    #[serde(skip)]
+    pub takes: Takes,
     pub steps: Vec<Step>,
+}
+
+/// How the service has to be while a task is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Takes {
+    #[default]
+    Any,
+    Running,
+    Stopped,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -248,6 +263,10 @@ impl Definition {
     /// The JSON that stands in a bundle: the same bytes for the same definition.
     pub fn json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(self).map(|text| text + "\n")
+    }
+
+    pub fn task(&self, name: &str) -> Option<&Task> {
+        self.tasks.iter().find(|task| task.name == name)
     }
 
     /// All steps, with the task that they belong to.

@@ -10,7 +10,9 @@ use crate::catalogue::reader::{Out, Reader, error};
 use crate::catalogue::tree;
 use crate::diag::{Diagnostics, SourceFile};
 
-use super::definition::{Definition, Make, Missing, Mode, Needs, SCHEMA, Step, Stop, Task, Then, User, Variable, When};
+use super::definition::{
+    Definition, Make, Missing, Mode, Needs, SCHEMA, Step, Stop, Takes, Task, Then, User, Variable, When,
+};
 use super::steps;
 use super::text::{Allows, Uses};
 
@@ -75,6 +77,7 @@ pub(super) fn read(
         command: head.command,
         arguments: head.arguments,
         user,
+        capabilities: head.capabilities,
         environment,
         variables,
         stop: head.stop,
@@ -93,6 +96,7 @@ struct Head {
     arguments: Vec<String>,
     stop: Stop,
     health: Vec<String>,
+    capabilities: Vec<String>,
 }
 
 const SIGNALS: [&str; 7] = ["HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "WINCH"];
@@ -108,6 +112,7 @@ fn read_head(reader: &mut Reader<'_>, uses: &mut Uses) -> Head {
             timeout: reader.number::<u32>("stop_timeout", 1..=86_400).map(|seconds| seconds.to_string()),
         },
         health: read_health(reader, uses),
+        capabilities: reader.forms("capabilities", "a capability", names::capability),
     }
 }
 
@@ -227,12 +232,13 @@ fn read_task(reader: &mut Reader<'_>, dir: Option<&Path>, uses: &mut Uses) -> Op
     let summary = reader.string("summary").unwrap_or_default();
     let variable = reader.form("variable", "a name of a variable", names::env);
     let then = reader.choice("then", &[("end", Then::End), ("start", Then::Start)]).unwrap_or_default();
+    let takes = reader.choice("while", &[("running", Takes::Running), ("stopped", Takes::Stopped)]).unwrap_or_default();
     let steps = read_steps(reader, dir, uses);
     if steps.is_empty() && !reader.has_like("step") {
         let problem = error(reader.place, "a task has no step").hint("write at least one `[[task.step]]`");
         reader.out.problems.push(problem);
     }
-    Some(Task { name: name?, summary, variable, then, steps })
+    Some(Task { name: name?, summary, variable, then, takes, steps })
 }
 
 fn read_steps(reader: &mut Reader<'_>, dir: Option<&Path>, uses: &mut Uses) -> Vec<Step> {

@@ -25,6 +25,7 @@ fn properties() -> Value {
             "stop_signal": word("Signal that stops it; TERM unless said", &["HUP", "INT", "QUIT", "TERM", "USR1", "USR2",
                 "WINCH"]),
             "stop_timeout": number("Seconds until a stop becomes a kill", 1, 86_400),
+            "capabilities": words("Capabilities that it needs besides those of any container, like NET_ADMIN"),
             "health": words("Check of its health: [\"http\", URL], [\"listen\", PROCESS, PORT], …"),
         })),
         "user": table("User that it runs as; root without one", json!({
@@ -57,6 +58,7 @@ fn properties() -> Value {
                     "summary": text("What it does, in a few words"),
                     "variable": text("It is done when this one is set, even to nothing"),
                     "then": word("What comes after it", &["end", "start"]),
+                    "while": word("How the service has to be while it is done", &["running", "stopped"]),
                     "step": steps("What it does, in this order"),
                 },
                 "required": ["name", "step"],

@@ -6,6 +6,17 @@ use rustix::process::{Gid, Uid, getegid, geteuid};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 use std::path::{Path, PathBuf};
 
+/// Which capabilities a command has.
+#[derive(Clone, Copy, Debug)]
+pub enum Capabilities<'a> {
+    /// As root all that the container has, else none.
+    Usual,
+    /// KOLLAGE_CAPABILITIES
+    Only(&'a str),
+    /// What the definition of a service says that it needs.
+    Of { service: &'a str, names: &'a [String] },
+}
+
 /// What becomes of the process that executes a command.
 #[derive(Debug, Default, Clone)]
 pub struct Privileges {
@@ -21,15 +32,28 @@ impl Privileges {
     pub fn new(
         users: &Users,
         user: Option<&str>,
-        capabilities: Option<&str>,
+        capabilities: Capabilities<'_>,
         no_new_privs: Option<&str>,
     ) -> Result<Privileges> {
         let identity = match user {
             Some(user) => Some(users.identity(user).map_err(|failure| failure.of("KOLLAGE_USER"))?),
             None => None,
         };
-        let capabilities = capabilities.map(named).transpose()?;
-        let privileges = Privileges { identity, capabilities, no_new_privs: said(no_new_privs)?, home: None };
+        let wanted = match capabilities {
+            Capabilities::Usual => None,
+            Capabilities::Only(text) => Some(named(text, "KOLLAGE_CAPABILITIES")?),
+            Capabilities::Of { service, names } => Some(named(&names.join(","), service)?),
+        };
+        let mut privileges =
+            Privileges { identity, capabilities: wanted, no_new_privs: said(no_new_privs)?, home: None };
+        privileges.given(match capabilities {
+            Capabilities::Of { service, .. } => service,
+            _ => "KOLLAGE_CAPABILITIES",
+        })?;
+        if matches!(capabilities, Capabilities::Of { .. }) && privileges.runs_as_root() {
+            // Root has them, and what any container has besides.
+            privileges.capabilities = None;
+        }
         privileges.with_home().possible("KOLLAGE_USER")
     }
 
@@ -61,14 +85,21 @@ impl Privileges {
                 identity.gid
             )));
         }
-        let missing = self.capabilities.unwrap_or(CapabilitySet::empty()).difference(have.permitted);
-        if !missing.is_empty() {
-            let names: Vec<String> = missing.iter_names().map(|(name, _)| name.to_lowercase()).collect();
-            let names = names.join(", ");
-            let why = format!("KOLLAGE_CAPABILITIES: the container was not given {names} (docker run --cap-add)");
-            return Err(Failure::refused(why));
-        }
         Ok(self)
+    }
+
+    /// Whether this process has what is wanted; a capability can't be gained.
+    fn given(&self, whose: &str) -> Result<()> {
+        let Some(wanted) = self.capabilities else { return Ok(()) };
+        let have = thread::capabilities(None)
+            .map_err(|error| Failure::system("read the capabilities of this process", error))?;
+        let missing = wanted.difference(have.permitted);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<String> = missing.iter_names().map(|(name, _)| name.to_lowercase()).collect();
+        let names = names.join(", ");
+        Err(Failure::refused(format!("{whose}: the container was not given {names} (docker run --cap-add)")))
     }
 
     fn changes(&self) -> bool {
@@ -128,13 +159,13 @@ fn said(no_new_privs: Option<&str>) -> Result<bool> {
     }
 }
 
-fn named(text: &str) -> Result<CapabilitySet> {
+fn named(text: &str, whose: &str) -> Result<CapabilitySet> {
     let mut set = CapabilitySet::empty();
     for name in text.split([',', ' ']).filter(|name| !name.is_empty()) {
         let upper = name.to_uppercase();
         let upper = upper.strip_prefix("CAP_").unwrap_or(&upper);
         set |= CapabilitySet::from_name(upper)
-            .ok_or_else(|| Failure::wrong(format!("KOLLAGE_CAPABILITIES: there is no capability `{name}`")))?;
+            .ok_or_else(|| Failure::wrong(format!("{whose}: there is no capability `{name}`")))?;
     }
     Ok(set)
 }
@@ -146,9 +177,9 @@ mod tests {
     #[test]
     fn capabilities_have_their_usual_names() {
         let both = CapabilitySet::NET_ADMIN | CapabilitySet::NET_BIND_SERVICE;
-        assert_eq!(named("net_admin,CAP_NET_BIND_SERVICE").unwrap(), both);
+        assert_eq!(named("net_admin,CAP_NET_BIND_SERVICE", "X").unwrap(), both);
         assert_eq!(
-            named("net_admn").unwrap_err().problems,
+            named("net_admn", "KOLLAGE_CAPABILITIES").unwrap_err().problems,
             ["KOLLAGE_CAPABILITIES: there is no capability `net_admn`"]
         );
     }

@@ -7,7 +7,7 @@ use crate::environment::Environment;
 use crate::error::{Failure, Result, shown};
 use crate::init::{Init, Launch};
 use crate::places::Places;
-use crate::privileges::Privileges;
+use crate::privileges::{Capabilities, Privileges};
 use crate::service::{self, Service, Stage, Variables, Wanted};
 use crate::set_configs::{self, Strategy};
 use crate::users::{Numbers, Users};
@@ -93,7 +93,7 @@ impl Start<'_> {
         let privileges = Privileges::new(
             &self.users,
             environment.user.as_deref().or(own),
-            environment.capabilities.as_deref(),
+            self.capabilities(),
             environment.no_new_privs.as_deref(),
         )?;
         let skip = environment.kolla_skip_extend_start;
@@ -154,6 +154,16 @@ impl Start<'_> {
             launch.without = variables.secrets().collect();
         }
         init.run(&launch)
+    }
+
+    fn capabilities(&self) -> Capabilities<'_> {
+        match (&self.environment.capabilities, &self.service) {
+            (Some(said), _) => Capabilities::Only(said),
+            (None, Some(service)) if !service.capabilities.is_empty() => {
+                Capabilities::Of { service: &service.name, names: &service.capabilities }
+            }
+            _ => Capabilities::Usual,
+        }
     }
 
     fn stage<'a>(&'a self, service: &'a Service, init: &'a Init) -> Stage<'a> {

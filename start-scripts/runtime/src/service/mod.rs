@@ -23,6 +23,8 @@ pub struct Service {
     /// What comes behind any command.
     pub arguments: Vec<String>,
     pub user: Option<ServiceUser>,
+    /// What it needs besides what a container has.
+    pub capabilities: Vec<String>,
     /// What the command and the steps find in their environment, unless the container has it.
     pub environment: Vec<(String, String)>,
     pub variables: Vec<Variable>,

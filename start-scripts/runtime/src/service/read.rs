@@ -137,6 +137,7 @@ fn top(value: Value) -> Read<Service> {
         command: top.texts("command")?,
         arguments: top.texts("arguments")?,
         user: top.take("user").map(user).transpose()?,
+        capabilities: top.texts("capabilities")?,
         environment: top.pairs("environment")?,
         variables: top.named("variables", variable)?,
         stop_signal,

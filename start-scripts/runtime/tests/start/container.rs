@@ -286,6 +286,53 @@ fn without_capabilities_to_keep_none_is_kept() {
     assert!(text.contains("CapPrm:\t0000000000000000") && text.contains("CapAmb:\t0000000000000000"), "{text}");
 }
 
+/// A service in this root, as the bundle has it.
+fn define(root: &mut Root, definition: &str) {
+    let user = r#""user": {"name": "svc", "uid": 4711, "gid": 4712, "missing": "error"}"#;
+    let text = format!("{{\"schema\": 1, \"name\": \"svc\", {user}, {definition}}}");
+    root.write("start/services/svc.json", text);
+    root.variables.push(("KOLLAGE_START_DIR", "/start".into()));
+    root.variables.push(("KOLLAGE_SERVICE", "svc".into()));
+}
+
+#[test]
+fn a_service_keeps_the_capabilities_that_its_definition_names() {
+    let Some(mut root) = Root::with_shell("grep CapEff /proc/self/status") else { return };
+    define(&mut root, r#""capabilities": ["NET_ADMIN", "SYS_NICE"]"#);
+    let (code, text) = said(&mut root.container());
+    assert!(code == 0 && text.contains("CapEff:\t0000000000801000"), "{code} {text}");
+    let mut less = root.prepared(Command::new("setpriv"));
+    less.args(["--bounding-set=-net_admin", "chroot"]).arg(root.path("")).arg("/bin/kolla_start");
+    let (code, text) = said(&mut less);
+    assert!(code == 2 && text.contains("svc: the container was not given net_admin"), "{code} {text}");
+    // What whoever starts the container says counts more.
+    root.variables.push(("KOLLAGE_CAPABILITIES", "net_raw".into()));
+    let (code, text) = said(&mut root.container());
+    assert!(code == 0 && text.contains("CapEff:\t0000000000002000"), "{code} {text}");
+}
+
+/// Engines run it as root, but without the capability to look into the processes of others.
+#[test]
+fn a_probe_is_made_as_the_service_s_user() {
+    let Some(mut root) = Root::with_shell("") else { return };
+    symlink("busybox", root.path("bin/nc")).unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    root.write("service", format!("nc -l -p {port} & touch /ready; wait\n"));
+    fs::set_permissions(root.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+    define(&mut root, &format!("\"health\": [\"listen\", \"nc\", \"{port}\"]"));
+    let running = Running::start(&root);
+    let probe = || {
+        let mut command = root.prepared(Command::new("nsenter"));
+        command.args(["--target", &running.first.to_string(), "--mount", "--pid", "--wd=/"]);
+        command.args(["setpriv", "--bounding-set=-sys_ptrace", "chroot"]).arg(root.path(""));
+        said(command.args(["/bin/kollage-start", "healthcheck"]))
+    };
+    // The script says that it is ready before the listener is.
+    wait(|| probe().0 == 0);
+    running.signal("KILL");
+    running.end();
+}
+
 #[test]
 fn a_read_only_root_works_with_a_tmpfs_for_what_is_written() {
     let rest = r#", "config_files": [{"source": "/var/lib/kolla/config_files/svc.conf", "dest": "/etc/svc/svc.conf",
