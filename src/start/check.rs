@@ -1,14 +1,16 @@
-//! Whether an image has what a service needs, asked before anything runs: programs and what they are loaded by, the
-//! user, paths, and a shell only if there is a script.
+//! Whether an image has what a service needs, asked before anything runs: programs with their interpreter, loader and
+//! shared libraries, the user, paths, and a shell only if there is a script.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::definition::{Definition, Missing};
+use super::libraries;
 use super::view::View;
 use crate::error::Result;
 use crate::image::config::ImageConfig;
+use crate::image::layer::stack::Found;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Need {
@@ -51,14 +53,24 @@ pub enum State {
     Missing,
 }
 
+/// Where programs of an image are looked for, and their libraries.
+struct Image<'a> {
+    path: &'a str,
+    library_path: Option<&'a str>,
+}
+
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 pub fn check(definition: &Definition, view: &View, config: &ImageConfig) -> Result<Vec<Need>> {
-    let path = config.config.env_get("PATH").unwrap_or(DEFAULT_PATH);
+    let library_path = definition.environment.get("LD_LIBRARY_PATH").map(String::as_str);
+    let image = Image {
+        path: config.config.env_get("PATH").unwrap_or(DEFAULT_PATH),
+        library_path: config.config.env_get("LD_LIBRARY_PATH").or(library_path),
+    };
     let mut needs = Vec::new();
     for ((kind, what), by) in wanted(definition) {
         let (state, note) = match kind {
-            Kind::Program | Kind::Shell => program(view, &what, path)?,
+            Kind::Program | Kind::Shell => program(view, &what, &image)?,
             Kind::Path => match view.find(what.as_ref())? {
                 Some(_) => (State::Found, String::new()),
                 None => (State::Missing, String::new()),
@@ -104,32 +116,73 @@ fn wanted(definition: &Definition) -> BTreeMap<(Kind, String), Vec<String>> {
     wanted
 }
 
-fn program(view: &View, name: &str, path: &str) -> Result<(State, String)> {
+fn program(view: &View, name: &str, image: &Image<'_>) -> Result<(State, String)> {
+    let path = image.path;
     let Some((place, found)) = view.program(name, path)? else {
         let note = if name.contains('/') { String::new() } else { format!("in none of {path}") };
         return Ok((State::Missing, note));
     };
-    let head = view.head(&found, 4096)?;
     let place = place.display().to_string();
-    match loader(&head) {
-        Some(loader) if view.find(loader.as_ref())?.is_none() => {
-            Ok((State::Missing, format!("{place} takes {loader}, which isn't there")))
-        }
-        _ => Ok((State::Found, place)),
-    }
+    Ok(match taken(view, &place, &found, image)? {
+        None => (State::Found, place),
+        Some(lacks) => (State::Missing, lacks),
+    })
 }
 
-/// What the kernel starts to run a program: the interpreter of a script, the loader of an ELF file.
-fn loader(head: &[u8]) -> Option<String> {
-    if let Some(line) = head.strip_prefix(b"#!") {
-        let line = line.split(|byte| *byte == b'\n').next().unwrap_or(line);
-        let line = String::from_utf8_lossy(line);
-        return line.split_whitespace().next().map(str::to_owned);
+/// As many interpreters of interpreters as the kernel starts.
+const INTERPRETERS: usize = 4;
+
+/// What the kernel or a loader would not find, in words.
+fn taken(view: &View, place: &str, found: &Found, image: &Image<'_>) -> Result<Option<String>> {
+    let (mut place, mut found) = (place.to_owned(), found.clone());
+    for _ in 0..INTERPRETERS {
+        let Some((interpreter, argument)) = script(&view.head(&found, 4096)?) else {
+            return libraries_of(view, &place, &found, image);
+        };
+        let Some(next) = view.find(interpreter.as_ref())? else {
+            return Ok(Some(format!("{place} takes {interpreter}, which isn't there")));
+        };
+        let by_name = interpreter.ends_with("/env") && argument.as_ref().is_some_and(|name| !name.contains(['=', '-']));
+        (place, found) = match argument.filter(|_| by_name) {
+            None => (interpreter, next),
+            Some(name) => match view.program(&name, image.path)? {
+                Some((place, found)) => (place.display().to_string(), found),
+                None => return Ok(Some(format!("{place} takes {name}, which is in none of {}", image.path))),
+            },
+        };
     }
-    let (at, size) = super::runtime::interpreter(head)?;
-    let name = head.get(at..at.checked_add(size)?)?;
-    let name = name.split(|byte| *byte == 0).next().unwrap_or(name);
-    Some(String::from_utf8_lossy(name).into_owned())
+    Ok(None)
+}
+
+/// The interpreter of a script, and the argument that stands behind it.
+fn script(head: &[u8]) -> Option<(String, Option<String>)> {
+    let line = head.strip_prefix(b"#!")?;
+    let line = String::from_utf8_lossy(line.split(|byte| *byte == b'\n').next().unwrap_or(line)).into_owned();
+    let mut words = line.split_whitespace().map(str::to_owned);
+    Some((words.next()?, words.next()))
+}
+
+fn libraries_of(view: &View, place: &str, found: &Found, image: &Image<'_>) -> Result<Option<String>> {
+    let Some(elf) = libraries::elf(found)? else { return Ok(None) };
+    if elf.interpreter.as_deref() == Some("") {
+        return Ok(Some(format!("{place} names a loader that cannot be read")));
+    }
+    if let Some(loader) = elf.interpreter.as_ref()
+        && view.find(loader.as_ref())?.is_none()
+    {
+        return Ok(Some(format!("{place} takes {loader}, which isn't there")));
+    }
+    let resolved = view.resolve(place.as_ref())?.map_or_else(|| place.into(), |(resolved, _)| resolved);
+    let lacking = libraries::lacking(view, &elf, &resolved, image.library_path)?;
+    let names = lacking.iter().map(|one| match &one.by {
+        None => one.name.clone(),
+        Some(by) => format!("{} (for {by})", one.name),
+    });
+    let names = names.collect::<Vec<_>>().join(", ");
+    Ok((!lacking.is_empty()).then(|| match lacking.len() {
+        1 => format!("{place} takes {names}, which isn't there"),
+        _ => format!("{place} takes {names}, which aren't there"),
+    }))
 }
 
 fn user(definition: &Definition, view: &View, config: &ImageConfig, name: &str) -> Result<(State, String)> {

@@ -13,6 +13,8 @@ pub mod adopt;
 pub mod bundle;
 pub mod check;
 pub mod definition;
+mod elf;
+mod libraries;
 mod read;
 pub mod runtime;
 pub mod schema;
@@ -59,6 +61,12 @@ impl Definitions {
             error.hint(crate::suggest::near(name, known).unwrap_or_else(|| "`kollage start ls` lists them".into()))
         })
     }
+}
+
+/// The services that a catalogue has definitions of, which are not read.
+pub fn names(root: &Path) -> Vec<String> {
+    let found = folders(&root.join("start-scripts")).unwrap_or_default();
+    found.iter().filter_map(|folder| Some(folder.file_name()?.to_str()?.to_owned())).collect()
 }
 
 /// What is wrong with the text of one definition: for editors and for fuzzing.

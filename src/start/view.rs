@@ -27,6 +27,11 @@ impl View {
 
     /// What is at a path once every link was followed; None when there is nothing.
     pub fn find(&self, path: &Path) -> Result<Option<Found>> {
+        Ok(self.resolve(path)?.map(|(_, found)| found))
+    }
+
+    /// And where it is, without links.
+    pub fn resolve(&self, path: &Path) -> Result<Option<(PathBuf, Found)>> {
         let mut todo: VecDeque<OsString> = parts(path).collect();
         let mut at = PathBuf::new();
         let mut found = self.stack.lookup(Path::new("/"))?;
@@ -55,7 +60,25 @@ impl View {
                 todo.push_front(part);
             }
         }
-        Ok(found)
+        Ok(found.map(|found| (Path::new("/").join(at), found)))
+    }
+
+    /// The files of a directory whose names have a pattern; wildcards stand in the last part alone.
+    pub fn matching(&self, pattern: &str) -> Result<Vec<String>> {
+        let (dir, name) = pattern.rsplit_once('/').unwrap_or(("", pattern));
+        let Ok(glob) = globset::Glob::new(name) else { return Ok(Vec::new()) };
+        let glob = glob.compile_matcher();
+        let Some((dir, _)) = self.resolve(Path::new(dir))? else { return Ok(Vec::new()) };
+        let mut opened = self.stack.root();
+        for part in parts(&dir) {
+            opened = match opened {
+                Some(above) => above.open(part.as_encoded_bytes())?,
+                None => return Ok(Vec::new()),
+            };
+        }
+        let entries = opened.map(|dir| dir.entries()).transpose()?.unwrap_or_default();
+        let names = entries.keys().filter_map(|name| std::str::from_utf8(name).ok()).filter(|name| glob.is_match(name));
+        Ok(names.filter_map(|name| dir.join(name).to_str().map(str::to_owned)).collect())
     }
 
     /// The program of a name, or at a path, that can be executed.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tar::EntryType;
 
-use super::elf;
+use super::{dynamic, elf};
 use crate::diag::{Diagnostics, SourceFile};
 use crate::event::Cancel;
 use crate::image::config::{ImageConfig, Platform};
@@ -26,7 +26,7 @@ struct Lab {
 }
 
 /// Names that end in `/` are directories, contents that begin with `->` are links; the mode is of files and directories.
-fn lab(entries: &[(&str, u32, &str)], user: &str) -> Lab {
+fn lab(entries: &[(&str, u32, impl AsRef<[u8]>)], user: &str) -> Lab {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(&dir.path().join("store")).unwrap();
     let mut tar = tar::Builder::new(Vec::new());
@@ -36,7 +36,9 @@ fn lab(entries: &[(&str, u32, &str)], user: &str) -> Lab {
         header.set_uid(42);
         header.set_gid(43);
         header.set_mtime(7);
-        if let Some(target) = content.strip_prefix("->") {
+        let content = content.as_ref();
+        if let Some(target) = content.strip_prefix(b"->") {
+            let target = std::str::from_utf8(target).unwrap();
             header.set_entry_type(EntryType::Symlink);
             header.set_size(0);
             tar.append_link(&mut header, name, target).unwrap();
@@ -44,7 +46,7 @@ fn lab(entries: &[(&str, u32, &str)], user: &str) -> Lab {
         }
         header.set_entry_type(if name.ends_with('/') { EntryType::Directory } else { EntryType::Regular });
         header.set_size(content.len() as u64);
-        tar.append_data(&mut header, name, content.as_bytes()).unwrap();
+        tar.append_data(&mut header, name, content).unwrap();
     }
     let cancel = Cancel::new().unwrap();
     let layer = store.unpack_layer(&mut &*tar.into_inner().unwrap(), &[], None, &cancel).unwrap();
@@ -162,6 +164,49 @@ fn links_and_loaders_are_followed_within_the_image() {
     assert_eq!((state(&there, "svc").0, state(&there, "bash").0), (State::Found, State::Missing));
     let gone = needs(&with("lib/other.so"), "error");
     assert_eq!(state(&gone, "/opt/tool"), (State::Missing, "/opt/tool takes /lib/ld.so, which isn't there"));
+}
+
+#[test]
+fn shared_libraries_are_looked_for_as_loaders_do() {
+    let loader = "/lib64/ld-linux.so.2";
+    let served =
+        dynamic(Some(loader), &["libone.so.1", "libown.so", "ld-linux.so.2", "libfar.so"], Some("$ORIGIN/../own"));
+    let (one, two) = (dynamic(None, &["libtwo.so", "libgone.so.3"], None), dynamic(None, &["libone.so.1"], None));
+    let plain = dynamic(None, &[], None);
+    let mut other = plain.clone();
+    other[18] = 3;
+    let tool = dynamic(Some("/lib/ld-musl-x86_64.so.1"), &["libc.so", "libone.so.1"], None);
+    let mut entries: Vec<(&str, u32, &[u8])> = vec![
+        ("lib64/ld-linux.so.2", 0o755, &plain[..]),
+        ("lib/ld-musl-x86_64.so.1", 0o755, &plain[..]),
+        ("usr/bin/served", 0o755, &served),
+        ("bin/served", 0, b"->../usr/bin/served"),
+        ("bin/backup", 0o755, b"#!/usr/bin/env -S served\n"),
+        ("bin/checker", 0o755, b"#!/usr/bin/env served\n"),
+        ("usr/bin/env", 0o755, b""),
+        ("usr/own/libown.so", 0o644, &plain[..]),
+        // Passed over, since it is for another architecture.
+        ("lib64/libtwo.so", 0o644, &other),
+        ("usr/lib/x86_64-linux-gnu/libone.so.1", 0, b"->libone.so.1.5"),
+        ("usr/lib/x86_64-linux-gnu/libone.so.1.5", 0o644, &one),
+        ("lib/libtwo.so", 0o644, &two),
+        ("etc/ld.so.conf", 0o644, b"include /etc/ld.so.conf.d/*.conf\n"),
+        ("etc/ld.so.conf.d/far.conf", 0o644, b"# far\n/far\n"),
+        ("far/libfar.so", 0o644, &plain[..]),
+        ("opt/tool", 0o755, &tool),
+    ];
+    let found = needs(&lab(&entries, ""), "image");
+    let gone = "takes libgone.so.3 (for libone.so.1), which isn't there";
+    assert_eq!(state(&found, "served"), (State::Missing, &*format!("/bin/served {gone}")));
+    // What stands behind `env` is what is needed.
+    assert_eq!(state(&found, "checker"), (State::Missing, &*format!("/bin/served {gone}")));
+    assert_eq!(state(&found, "backup"), (State::Found, "/bin/backup"));
+    // musl has its own names, and looks in fewer places.
+    assert_eq!(state(&found, "/opt/tool"), (State::Missing, "/opt/tool takes libone.so.1, which isn't there"));
+    entries.extend([("usr/lib/libgone.so.3", 0o644, &plain[..]), ("usr/lib/libone.so.1", 0o644, &plain)]);
+    let found = needs(&lab(&entries, ""), "image");
+    assert_eq!(state(&found, "served"), (State::Found, "/bin/served"));
+    assert_eq!(state(&found, "/opt/tool"), (State::Found, "/opt/tool"));
 }
 
 fn bundle() -> Bundle {

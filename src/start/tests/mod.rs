@@ -66,12 +66,47 @@ fn one(text: &str, parts: &[&str]) {
 /// A program with one header of a segment of this kind.
 pub(super) fn elf(segment: u8) -> Vec<u8> {
     let mut bytes = vec![0; 64 + 56];
-    bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
     bytes[18] = 62;
     bytes[32] = 64;
     bytes[54] = 56;
     bytes[56] = 1;
     bytes[64] = segment;
+    bytes
+}
+
+/// A program, or without a loader a library, that takes these libraries and looks for them in `runpath` first.
+pub(super) fn dynamic(loader: Option<&str>, needed: &[&str], runpath: Option<&str>) -> Vec<u8> {
+    let mut texts = vec![0];
+    let mut text = |text: &str| {
+        let at = texts.len() as u64;
+        texts.extend(text.bytes().chain([0]));
+        at
+    };
+    let mut entries: Vec<(u64, u64)> = needed.iter().map(|name| (1, text(name))).collect();
+    entries.extend(runpath.map(|dirs| (29, text(dirs))));
+    let interpreter = loader.map(|loader| (text(loader), loader.len() as u64 + 1));
+    // Its header, then those of three segments, the texts and the entries.
+    let (texts_at, size) = (64 + 3 * 56, texts.len() as u64);
+    let table = texts_at + size;
+    entries.extend([(5, texts_at), (10, size), (0, 0)]);
+    let end = table + 16 * entries.len() as u64;
+    let mut bytes = elf(1);
+    bytes[56] = 3;
+    let mut segment = |at: usize, kind: u64, offset: u64, size: u64| {
+        bytes.resize(bytes.len().max(at + 56), 0);
+        for (field, value) in [(0, kind), (8, offset), (16, offset), (32, size), (40, size)] {
+            bytes[at + field..at + field + 8].copy_from_slice(&value.to_le_bytes());
+        }
+    };
+    segment(64, 1, 0, end);
+    segment(64 + 56, 2, table, end - table);
+    match interpreter {
+        Some((at, size)) => segment(64 + 2 * 56, 3, texts_at + at, size),
+        None => segment(64 + 2 * 56, 0, 0, 0),
+    }
+    bytes.extend(texts);
+    entries.iter().flat_map(|(tag, value)| [tag, value]).for_each(|word| bytes.extend(word.to_le_bytes()));
     bytes
 }
 
