@@ -27,6 +27,7 @@ impl Checker<'_> {
         self.parents();
         self.cycles();
         self.users();
+        self.starts();
         self.plugins();
         self.plugin_choices();
         self.image_settings();
@@ -121,6 +122,23 @@ impl Checker<'_> {
             }
         }
         self.problems.push(problem);
+    }
+
+    /// Definitions are beside the images; what is in them is read by whoever starts something.
+    fn starts(&mut self) {
+        let mut known: Option<Vec<String>> = None;
+        for image in self.catalogue.images.values() {
+            let Some(start) = &image.start else { continue };
+            let known = known.get_or_insert_with(|| crate::start::names(&self.catalogue.root));
+            if known.contains(start) {
+                continue;
+            }
+            let place = image.places.place("image.start", &image.file);
+            let mut problem = error(&place, format!("there is no start definition `{start}`"));
+            problem.hint = suggest::hint(start, known.iter().map(String::as_str))
+                .or_else(|| Some("definitions are in `start-scripts/NAME/start.toml`".into()));
+            self.problems.push(problem);
+        }
     }
 
     /// A user name means one number in the whole family: volumes are shared by number.

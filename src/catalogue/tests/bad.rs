@@ -196,6 +196,20 @@ error: `a/debian` is not a tag: it contains '/'; only letters, digits, `_`, `.` 
 }
 
 #[test]
+fn a_start_that_there_is_no_definition_of() {
+    assert_snapshot!(bad(&[
+        ("images/base/image.toml", "[image]\nparent = \"x\"\nrecipe = \"service\"\nstart = \"memcache\"\n"),
+        ("images/x/image.toml", "[image]\nfrom = \"debian\"\nrecipe = \"service\"\nstart = \"memcached\"\n"),
+        ("start-scripts/memcached/start.toml", ""),
+        ("start-scripts/memcache/readme", ""),
+    ]), @r##"
+error: there is no start definition `memcache`
+  at images/base/image.toml:4:9: "memcache"
+  hint: did you mean `memcached`?
+"##);
+}
+
+#[test]
 fn parents() {
     assert_snapshot!(bad(&[
         ("images/keystone/image.toml", "[image]\nparent = \"bsae\"\nrecipe = \"service\"\n"),

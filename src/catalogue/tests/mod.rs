@@ -138,6 +138,7 @@ depth = { of = [1, 2.5, true, 2026-01-01] }
         ),
         ("images/keystone/Dockerfile.j2", ""),
         ("images/keystone/extra/setup.py", ""),
+        ("start-scripts/keystone/start.toml", ""),
         (
             "plugins/keystone-a/plugin.toml",
             "[plugin]\nimages = [\"keystone\"]\nrequires = [\"keystone-b\"]\norder = 1\n",
