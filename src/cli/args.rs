@@ -827,6 +827,8 @@ pub enum DeployCommand {
     Down(DeployDown),
     /// Show how services are, and what `up` would change
     Status(DeployStatus),
+    /// Run a task of a service: a backup, a restore, and whatever else its start definition has
+    Task(DeployTask),
 }
 
 /// The engine, and which services.
@@ -835,6 +837,12 @@ pub struct Running {
     /// Services, with all that they need [default: all]
     #[arg(value_name = "SERVICE")]
     pub services: Vec<String>,
+    #[command(flatten)]
+    pub engine: AtHost,
+}
+
+#[derive(Debug, Args)]
+pub struct AtHost {
     /// Engine [default: DOCKER_HOST, or where Docker or Podman usually listens]
     #[arg(long, value_name = "ADDRESS")]
     pub host: Option<String>,
@@ -871,6 +879,23 @@ pub struct DeployStatus {
     /// How to show it
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub format: TextOrJson,
+}
+
+#[derive(Debug, Args)]
+pub struct DeployTask {
+    /// Service
+    #[arg(value_name = "SERVICE")]
+    pub service: String,
+    /// Task of its start definition; one that takes the service stopped stops it, and starts it again
+    #[arg(value_name = "TASK")]
+    pub task: String,
+    /// Variable for the task; without a value it comes from the environment, as it has to for a secret
+    #[arg(short, long = "env", value_name = "NAME[=VALUE]")]
+    pub environment: Vec<String>,
+    #[command(flatten)]
+    pub engine: AtHost,
+    #[command(flatten)]
+    pub deployment: Deployment,
 }
 
 /// Which deployment, and what the catalogue calls its images.

@@ -6,26 +6,30 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, names};
 use crate::cli::App;
 use crate::cli::args::{
-    self, DeployCommand, DeployDown, DeployRender, DeployStatus, DeployTarget, DeployUp, Select, TextOrJson,
+    self, AtHost, DeployCommand, DeployDown, DeployRender, DeployStatus, DeployTarget, DeployTask, DeployUp, Select,
+    TextOrJson,
 };
 use crate::cli::environment::Environment;
+use crate::cli::machine;
 use crate::cli::signals;
 use crate::cli::workspace::{catalogue_root, config_files, overrides, wrong_definitions};
 use crate::deploy::engine::Engine;
 use crate::deploy::files::{Change, Kind};
 use crate::deploy::plan::Step;
 use crate::deploy::run::{Host, State, Status};
-use crate::deploy::{self, BundleBy, Deployment, Known, Target};
+use crate::deploy::{self, BundleBy, Deployment, Known, KnownImage, Target};
 use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::event::{Cancel, Event, Sink};
+use crate::registry::credentials::Credentials;
 use crate::report::human;
 use crate::report::style::{Look, Paint};
 use crate::report::table::{Cell, Table};
 use crate::report::text::one_line;
 use crate::start::Definitions;
+use crate::suggest;
 
 pub fn run(app: &App, command: &DeployCommand) -> Result<u8> {
     match command {
@@ -33,6 +37,7 @@ pub fn run(app: &App, command: &DeployCommand) -> Result<u8> {
         DeployCommand::Up(args) => up(app, args),
         DeployCommand::Down(args) => down(app, args),
         DeployCommand::Status(args) => status(app, args),
+        DeployCommand::Task(args) => task(app, args),
     }
 }
 
@@ -43,7 +48,8 @@ fn load(app: &App, args: &args::Deployment) -> Result<Deployment> {
     if root.join("images").is_dir() {
         let overrides = overrides(&app.env, &Select::default(), &args.settings)?;
         let catalogue = Catalogue::load(&root, &overrides, &config_files(&app.env)).map_err(wrong_definitions)?;
-        images.extend(catalogue.images.keys().map(|name| (name.clone(), catalogue.image_ref(name))));
+        let known = |image: &str, start| KnownImage { reference: catalogue.image_ref(image), start };
+        images.extend(catalogue.images.iter().map(|(name, image)| (name.clone(), known(name, image.start.clone()))));
     }
     let services = Definitions::load(&root)?;
     deploy::load(&args.file, &Known { services: &services, images: &images })
@@ -130,7 +136,7 @@ impl Sink for Lines {
 /// Runs something with an engine that Ctrl-C ends cleanly.
 fn with_host<T>(
     app: &App,
-    running: &args::Running,
+    at: &AtHost,
     deployment: &Deployment,
     act: impl FnOnce(&Host<'_>) -> Result<T>,
 ) -> Result<T> {
@@ -140,10 +146,11 @@ fn with_host<T>(
             let _ = writeln!(io::stderr(), "stopping; what was done stays done");
         }
     })?;
-    let engine = Engine::connect(&address(running.host.as_deref(), &app.env)?, &cancel)?;
+    let engine = Engine::connect(&address(at.host.as_deref(), &app.env)?, &cancel)?;
     let lookup = |name: &str| app.env.named(name);
+    let credentials = Credentials::load(&machine::auth_files(&app.env))?;
     let sink = Lines { look: app.look };
-    act(&Host { deployment, engine: &engine, lookup: &lookup, sink: &sink, cancel: &cancel })
+    act(&Host { deployment, engine: &engine, lookup: &lookup, credentials: &credentials, sink: &sink, cancel: &cancel })
 }
 
 pub(super) fn address(said: Option<&str>, env: &Environment) -> Result<String> {
@@ -167,10 +174,10 @@ fn up(app: &App, args: &DeployUp) -> Result<u8> {
     let deployment = load(app, &args.deployment)?;
     let services = &args.running.services;
     if args.dry_run {
-        let steps = with_host(app, &args.running, &deployment, |host| host.plan(services))?;
+        let steps = with_host(app, &args.running.engine, &deployment, |host| host.plan(services))?;
         return app.print(&listed(&deployment, &steps)).map(|()| 0);
     }
-    match with_host(app, &args.running, &deployment, |host| host.up(services))? {
+    match with_host(app, &args.running.engine, &deployment, |host| host.up(services))? {
         0 => app.say("all is as the deployment says; nothing was touched"),
         count => app.say(&format!("{} done", human::count(count, "step"))),
     }
@@ -187,16 +194,51 @@ fn listed(deployment: &Deployment, steps: &[Step]) -> String {
 
 fn down(app: &App, args: &DeployDown) -> Result<u8> {
     let deployment = load(app, &args.deployment)?;
-    match with_host(app, &args.running, &deployment, |host| host.down(&args.running.services, args.volumes))? {
+    match with_host(app, &args.running.engine, &deployment, |host| host.down(&args.running.services, args.volumes))? {
         0 => app.say("there was nothing to be removed"),
         count => app.say(&format!("{} done", human::count(count, "step"))),
     }
     Ok(0)
 }
 
+fn task(app: &App, args: &DeployTask) -> Result<u8> {
+    let deployment = load(app, &args.deployment)?;
+    let start = deployment.service(&args.service).map(|service| service.start.clone());
+    let mut more = BTreeMap::new();
+    for text in &args.environment {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (text.as_str(), None),
+        };
+        names::env(name).map_err(|why| Error::bad_input(format!("`{name}` is not a name of a variable: {why}")))?;
+        let known = start.as_ref().and_then(|start| start.variables.get(name));
+        let value = match value {
+            Some(_) if known.is_some_and(|variable| variable.secret) => {
+                return Err(Error::bad_input(format!("{name} is a secret, whose value others can see in a command"))
+                    .hint(format!("export {name}, and write `-e {name}`")));
+            }
+            Some(value) => value,
+            None => app.env.named(name).and_then(|value| value.into_string().ok()).ok_or_else(|| {
+                Error::bad_input(format!("{name} isn't set in the environment"))
+                    .hint(format!("write `-e {name}=VALUE`"))
+            })?,
+        };
+        if let Some(start) = &start
+            && known.is_none()
+            && let Some(hint) = suggest::near(name, start.variables.keys().map(String::as_str))
+        {
+            return Err(Error::bad_input(format!("{} has no variable {name}", start.name)).hint(hint));
+        }
+        more.insert(name.to_owned(), value);
+    }
+    with_host(app, &args.engine, &deployment, |host| host.task(&args.service, &args.task, more))?;
+    app.say(&format!("{}: the task {} is done", args.service, args.task));
+    Ok(0)
+}
+
 fn status(app: &App, args: &DeployStatus) -> Result<u8> {
     let deployment = load(app, &args.deployment)?;
-    let all = with_host(app, &args.running, &deployment, |host| host.status(&args.running.services))?;
+    let all = with_host(app, &args.running.engine, &deployment, |host| host.status(&args.running.services))?;
     if args.format == TextOrJson::Json {
         let rows = all.iter().map(|one| {
             json!({

@@ -1,23 +1,34 @@
 //! Carries steps out, one after the other, and stops at the first that fails.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::container::{self, DEPLOYMENT, Parts};
+use super::bundle::{self, Mounted};
+use super::container::{self, DEPLOYMENT, Made, Parts};
 use super::definition::{Deployment, Service, runtime};
-use super::engine::{Engine, Image};
+use super::engine::Engine;
 use super::plan::{self, Action, MARK, Step, When};
 use super::secrets::Secrets;
 use crate::error::{Error, Result};
 use crate::event::{Cancel, Event, Sink, Stream};
+use crate::image::reference::Reference;
+use crate::registry::credentials::{Credentials, Lookup as Login};
+use crate::start::definition::Takes;
 
 pub struct Carrier<'a> {
     pub deployment: &'a Deployment,
     pub engine: &'a Engine,
     pub secrets: &'a Secrets,
+    pub credentials: &'a Credentials,
+    /// What tasks find in their environment besides what the deployment says.
+    pub more: BTreeMap<String, String>,
     pub sink: &'a dyn Sink,
     pub cancel: &'a Cancel,
+}
+
+fn gone(image: &str) -> Error {
+    Error::failed(format!("the engine has no image {image} any more"))
 }
 
 /// How many lines of a container that isn't well are shown.
@@ -43,7 +54,8 @@ impl Carrier<'_> {
         let of_deployment = || HashMap::from([(DEPLOYMENT.to_owned(), deployment.name.clone())]);
         let service = step.service.as_deref().and_then(|name| deployment.service(name));
         match (&step.action, service) {
-            (Action::Pull(reference), _) => engine.pull(reference),
+            (Action::Pull(reference), _) => self.pull(reference),
+            (Action::CopyBundle, _) => bundle::install(deployment, engine),
             (Action::MakeNetwork, _) => engine.make_network(&deployment.name, of_deployment()),
             (Action::MakeVolume(name), _) => engine.make_volume(name, of_deployment()),
             (Action::RemoveVolume(name), _) => engine.remove_volume(name),
@@ -58,21 +70,35 @@ impl Carrier<'_> {
                 engine.start(&name)
             }
             (Action::Task { name, when }, Some(service)) => self.task(service, name, *when, index, node),
+            (Action::Stop, Some(service)) => engine.stop(&deployment.container(service), service.stop_timeout()),
             (Action::Start, Some(service)) => self.start(service),
             (Action::StartAgain, Some(service)) => engine.start(&deployment.container(service)),
             (Action::Replace, Some(service)) => self.replace(service),
             (Action::Wait, Some(service)) => self.wait(service),
             (Action::Note, Some(service)) => {
-                let image = self.image(service)?;
+                let image = self.engine.image(&service.image)?.ok_or_else(|| gone(&service.image))?;
                 self.mark(service, &plan::image_mark(deployment, service), &image.id)
             }
             (_, None) => Ok(()),
         }
     }
 
-    fn image(&self, service: &Service) -> Result<Image> {
-        let found = self.engine.image(&service.image)?;
-        found.ok_or_else(|| Error::failed(format!("the engine has no image {} any more", service.image)))
+    /// With the login that there is for its registry.
+    fn pull(&self, reference: &str) -> Result<()> {
+        let parsed = reference.parse::<Reference>()?;
+        match self.credentials.lookup(&parsed) {
+            Login::Login(login) => self.engine.pull(reference, Some(login)),
+            Login::Nothing => self.engine.pull(reference, None),
+            Login::Unusable(hint) => self.engine.pull(reference, None).map_err(|error| error.hint(hint)),
+        }
+    }
+
+    /// Hands over what containers of the service are made from.
+    fn made<T>(&self, service: &Service, make: impl FnOnce(Made<'_>) -> Result<T>) -> Result<T> {
+        let (deployment, secrets) = (self.deployment, self.secrets);
+        let image = self.engine.image(&service.image)?.ok_or_else(|| gone(&service.image))?;
+        let bundle = Mounted::new(deployment, self.engine)?.ok_or_else(|| gone("of the bundle"))?;
+        make(Made { deployment, service, image: &image, bundle: &bundle, secrets })
     }
 
     /// Labels of a volume can't be changed, so that it is made anew.
@@ -87,8 +113,11 @@ impl Carrier<'_> {
         let name = format!("{}..{task}", self.deployment.container(service));
         // An interrupted run may have left it.
         self.engine.remove(&name)?;
-        let image = self.image(service)?;
-        self.engine.create(&name, container::of_task(self.deployment, service, &image, self.secrets, task))?;
+        let takes = service.start.task(task).map(|task| task.takes).unwrap_or_default();
+        let own = self.deployment.container(service);
+        let beside = (takes == Takes::Running && !service.host_network).then_some(own.as_str());
+        let body = self.made(service, |made| Ok(container::of_task(made, task, beside, &self.more)))?;
+        self.engine.create(&name, body)?;
         let ended = self.engine.start(&name).and_then(|()| {
             self.engine.follow(&name, &mut |line| {
                 let line = self.secrets.redact(line);
@@ -99,20 +128,33 @@ impl Carrier<'_> {
         let code = ended?;
         removed?;
         if code != 0 {
-            return Err(Error::failed(format!("the task {task} of {} failed with exit code {code}", service.name))
-                .hint("once it is mended, run this again: it goes on from here"));
+            let error = Error::failed(format!("the task {task} of {} failed with exit code {code}", service.name));
+            return Err(match (when, takes) {
+                (When::Asked, Takes::Stopped) => {
+                    // What it has done by now isn't known.
+                    let up = format!("`kollage deploy up {}` starts it again", service.name);
+                    error.hint(format!("{} stays stopped; run the task again, or {up}", service.name))
+                }
+                (When::Asked, _) => error,
+                (When::Upgrade, Takes::Stopped) => {
+                    self.engine.start(&own)?;
+                    error.hint(format!("{} runs again as before; once it is mended, run this again", service.name))
+                }
+                _ => error.hint("once it is mended, run this again: it goes on from here"),
+            });
         }
         match when {
             When::First => self.mark(service, &plan::task_mark(self.deployment, service, task), "done"),
-            When::Upgrade | When::Finish => Ok(()),
+            When::Upgrade | When::Finish | When::Asked => Ok(()),
         }
     }
 
     fn start(&self, service: &Service) -> Result<()> {
         let name = self.deployment.container(service);
-        let image = self.image(service)?;
-        let parts = Parts::new(self.deployment, service, &image, Some(self.secrets))?;
-        let body = container::of_service(self.deployment, service, &image, self.secrets, &parts);
+        let body = self.made(service, |made| {
+            let parts = Parts::new(made.deployment, service, made.image, made.bundle, Some(made.secrets))?;
+            Ok(container::of_service(made, &parts))
+        })?;
         self.engine.create(&name, body)?;
         self.engine.start(&name)
     }

@@ -145,8 +145,8 @@ fn common(deployment: &Deployment, service: &Service, command: &[&str]) -> Vec<(
         MountSource::Path(path) => mount("bind", &path.display().to_string(), &one.target, one.read_only),
     }));
     out.push(("volumes".into(), Yaml::List(volumes)));
-    if !service.capabilities.is_empty() {
-        out.push(("cap_add".into(), Yaml::list(service.capabilities.iter().map(String::as_str))));
+    if service.capabilities().next().is_some() {
+        out.push(("cap_add".into(), Yaml::list(service.capabilities())));
     }
     if service.host_network {
         out.push(("network_mode".into(), "host".into()));

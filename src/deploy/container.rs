@@ -1,18 +1,17 @@
 //! What a service's containers are made of, and a digest of each part of that, by which a later run knows what changed.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 
 use bollard::models::{
     ContainerCreateBody, EndpointSettings, HealthConfig, HostConfig, Mount as EngineMount, MountType, NetworkingConfig,
     PortBinding, PortMap, RestartPolicy, RestartPolicyNameEnum,
 };
-use serde::Deserialize;
 
-use super::definition::{BUNDLE, Bundle, CONFIG, Deployment, MountSource, Restart, Service, runtime};
+use super::bundle::Mounted;
+use super::definition::{CONFIG, Deployment, MountSource, Restart, Service, runtime};
 use super::engine::Image;
 use super::secrets::Secrets;
-use crate::error::{Context as _, Error, Result};
+use crate::error::Result;
 use crate::image::digest::KeyHasher;
 
 pub const DEPLOYMENT: &str = "org.kollage.deployment";
@@ -28,10 +27,16 @@ const PART: &str = "kollage-deployment-part";
 pub struct Parts(pub BTreeMap<String, String>);
 
 impl Parts {
-    pub fn new(deployment: &Deployment, service: &Service, image: &Image, secrets: Option<&Secrets>) -> Result<Parts> {
+    pub fn new(
+        deployment: &Deployment,
+        service: &Service,
+        image: &Image,
+        bundle: &Mounted,
+        secrets: Option<&Secrets>,
+    ) -> Result<Parts> {
         let mut parts = Parts::default();
         parts.add("image", [image.id.clone()]);
-        parts.add("start runtime", bundle_parts(&deployment.bundle, service)?);
+        parts.add("start runtime", bundle.parts(&deployment.bundle, service)?);
         if let Some(config) = &service.config {
             let files = config
                 .files
@@ -59,7 +64,7 @@ impl Parts {
         parts.add("network", ports.chain([service.host_network.to_string()]));
         let rest =
             [service.restart.as_str().to_owned(), service.stop_timeout().to_string(), service.has_probe().to_string()];
-        parts.add("way to run", service.capabilities.iter().cloned().chain(rest));
+        parts.add("way to run", service.capabilities().map(str::to_owned).chain(rest));
         Ok(parts)
     }
 
@@ -88,63 +93,30 @@ impl Parts {
     }
 }
 
-/// `bundle.json`, as far as it says whether a service would be started in the same way.
-#[derive(Deserialize)]
-struct BundleJson {
-    runtime: String,
-    services: BTreeMap<String, BundleService>,
-}
-
-#[derive(Deserialize)]
-struct BundleService {
-    definition: String,
-    script: Option<String>,
-}
-
-fn bundle_parts(bundle: &Bundle, service: &Service) -> Result<Vec<String>> {
-    let dir = match bundle {
-        Bundle::Directory(dir) => dir,
-        Bundle::Volume(name) => return Ok(vec![format!("volume {name}")]),
-        Bundle::Image(reference) => return Ok(vec![format!("image {reference}")]),
-    };
-    let json = bundle_json(dir)?;
-    let name = &service.start.name;
-    let own = json.services.get(name).ok_or_else(|| {
-        Error::bad_input(format!("the bundle in `{}` has no service `{name}`", dir.display()))
-            .hint("pack it again: `kollage start pack -o dir:DIR`")
-    })?;
-    let script = own.script.clone().unwrap_or_default();
-    Ok(vec![dir.display().to_string(), json.runtime, own.definition.clone(), script])
-}
-
-fn bundle_json(dir: &Path) -> Result<BundleJson> {
-    let path = dir.join("bundle.json");
-    let what = || format!("cannot read the bundle's `{}`", path.display());
-    let text = crate::text::read_to_string(&path)
-        .bad_input(what)
-        .map_err(|error| error.hint("`kollage start pack -o dir:DIR` makes a bundle"))?;
-    serde_json::from_str(&text).bad_input(what)
-}
-
 pub fn labels(deployment: &Deployment, service: &Service) -> HashMap<String, String> {
     HashMap::from([(DEPLOYMENT.into(), deployment.name.clone()), (SERVICE.into(), service.name.clone())])
 }
 
+/// What every container of a service is made from.
+#[derive(Clone, Copy)]
+pub struct Made<'a> {
+    pub deployment: &'a Deployment,
+    pub service: &'a Service,
+    pub image: &'a Image,
+    pub bundle: &'a Mounted,
+    pub secrets: &'a Secrets,
+}
+
 /// What the containers of a service have in common; `command` is the runtime's.
-fn common(
-    deployment: &Deployment,
-    service: &Service,
-    image: &Image,
-    secrets: &Secrets,
-    command: &[&str],
-) -> ContainerCreateBody {
+fn common(made: Made<'_>, command: &[&str]) -> ContainerCreateBody {
+    let Made { deployment, service, image, bundle, secrets } = made;
     let mut environment = service.plain_environment();
     if let Some(user) = &image.user {
         environment.entry("KOLLAGE_IMAGE_USER".into()).or_insert_with(|| user.clone());
     }
     let values = service.secrets.iter().filter_map(|(variable, name)| Some((variable, secrets.get(name)?)));
     environment.extend(values.map(|(variable, value)| (variable.clone(), value.to_owned())));
-    let mut mounts = vec![bundle_mount(&deployment.bundle)];
+    let mut mounts = vec![bundle.mount.clone()];
     if let Some(config) = &service.config {
         mounts.push(mount(MountType::BIND, &config.dir.display().to_string(), CONFIG, true));
     }
@@ -167,7 +139,7 @@ fn common(
         host_config: Some(HostConfig {
             mounts: Some(mounts),
             network_mode: Some(network),
-            cap_add: Some(service.capabilities.clone()),
+            cap_add: Some(service.capabilities().map(str::to_owned).collect()),
             // The runtime is one.
             init: Some(false),
             ..HostConfig::default()
@@ -176,24 +148,28 @@ fn common(
     }
 }
 
+/// A task that takes the service running shares the network of `beside`, so that it finds it at the same addresses.
 pub fn of_task(
-    deployment: &Deployment,
-    service: &Service,
-    image: &Image,
-    secrets: &Secrets,
+    made: Made<'_>,
     task: &str,
+    beside: Option<&str>,
+    environment: &BTreeMap<String, String>,
 ) -> ContainerCreateBody {
-    common(deployment, service, image, secrets, &["task", task])
+    let mut body = common(made, &["task", task]);
+    let own = |line: &String| !environment.contains_key(line.split('=').next().unwrap_or(line));
+    if let Some(lines) = &mut body.env {
+        lines.retain(own);
+        lines.extend(environment.iter().map(|(name, value)| format!("{name}={value}")));
+    }
+    if let (Some(host), Some(id)) = (&mut body.host_config, beside) {
+        host.network_mode = Some(format!("container:{id}"));
+    }
+    body
 }
 
-pub fn of_service(
-    deployment: &Deployment,
-    service: &Service,
-    image: &Image,
-    secrets: &Secrets,
-    parts: &Parts,
-) -> ContainerCreateBody {
-    let mut body = common(deployment, service, image, secrets, &["start"]);
+pub fn of_service(made: Made<'_>, parts: &Parts) -> ContainerCreateBody {
+    let Made { deployment, service, .. } = made;
+    let mut body = common(made, &["start"]);
     if let Some(labels) = &mut body.labels {
         labels.insert(MADE_FROM.into(), parts.label());
     }
@@ -242,16 +218,8 @@ fn inside(port: &super::definition::Port) -> String {
     format!("{}/{}", port.container, if port.udp { "udp" } else { "tcp" })
 }
 
-fn bundle_mount(bundle: &Bundle) -> EngineMount {
-    match bundle {
-        Bundle::Directory(dir) => mount(MountType::BIND, &dir.display().to_string(), BUNDLE, true),
-        Bundle::Volume(name) => mount(MountType::VOLUME, name, BUNDLE, true),
-        Bundle::Image(reference) => mount(MountType::IMAGE, reference, BUNDLE, true),
-    }
-}
-
 /// A directory of the host has to be there; nothing makes it.
-fn mount(typ: MountType, source: &str, target: &str, read_only: bool) -> EngineMount {
+pub fn mount(typ: MountType, source: &str, target: &str, read_only: bool) -> EngineMount {
     EngineMount {
         typ: Some(typ),
         source: Some(source.to_owned()),

@@ -52,7 +52,7 @@ pub struct Service {
     pub secrets: BTreeMap<String, String>,
     pub after: Vec<String>,
     pub restart: Restart,
-    /// More than what a start as root takes.
+    /// More than what a start as root takes, and than its definition says.
     pub capabilities: Vec<String>,
     /// Seconds.
     pub health_timeout: u32,
@@ -183,6 +183,12 @@ impl Service {
     pub fn stop_timeout(&self) -> u32 {
         let own = self.start.stop.timeout.as_ref().and_then(|seconds| seconds.parse::<u32>().ok());
         own.map_or(15, |seconds| seconds.saturating_add(5))
+    }
+
+    /// Those of its definition, and those that the deployment gives it besides.
+    pub fn capabilities(&self) -> impl Iterator<Item = &str> {
+        let more = self.capabilities.iter().filter(|name| !self.start.capabilities.contains(name));
+        self.start.capabilities.iter().chain(more).map(String::as_str)
     }
 
     pub fn has_probe(&self) -> bool {

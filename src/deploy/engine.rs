@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bollard::Docker;
+use bollard::auth::DockerCredentials;
 use bollard::container::LogOutput;
 use bollard::exec::StartExecResults;
 use bollard::models::{
@@ -22,6 +23,7 @@ use tokio::runtime::Runtime;
 use crate::engine::embedded::output::Lines;
 use crate::error::{Context as _, Error, Result};
 use crate::event::Cancel;
+use crate::registry::Login;
 
 pub struct Engine {
     docker: Docker,
@@ -130,10 +132,15 @@ impl Engine {
         })
     }
 
-    pub fn pull(&self, reference: &str) -> Result<()> {
+    pub fn pull(&self, reference: &str, login: Option<Login>) -> Result<()> {
         let options = CreateImageOptionsBuilder::default().from_image(reference).build();
+        let login = login.map(|login| DockerCredentials {
+            username: Some(login.username),
+            password: Some(login.password),
+            ..DockerCredentials::default()
+        });
         let pulled = self.wait(|| format!("cannot get the image {reference}"), async {
-            let mut stream = self.docker.create_image(Some(options), None, None);
+            let mut stream = self.docker.create_image(Some(options), None, login);
             while let Some(line) = stream.next().await {
                 line?;
             }

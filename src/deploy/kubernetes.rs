@@ -215,7 +215,7 @@ fn container(deployment: &Deployment, service: &Service, name: &str, command: &[
         let from = Yaml::map([("secretKeyRef", key)]);
         environment.insert(variable, Yaml::map([("name", Yaml::from(variable.as_str())), ("valueFrom", from)]));
     }
-    let add = CAPABILITIES.into_iter().chain(service.capabilities.iter().map(String::as_str));
+    let add = CAPABILITIES.into_iter().chain(service.capabilities());
     let capabilities = Yaml::map([("drop", Yaml::list(["ALL"])), ("add", Yaml::list(add))]);
     // The runtime begins as root and becomes the service's user.
     let security = Yaml::map([

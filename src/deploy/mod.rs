@@ -1,6 +1,7 @@
 //! Deployments: a `deployment.toml` names services, their images, configuration and secrets. From it come files for
 //! Compose, Podman's systemd units and Kubernetes, or a running deployment on one host's engine.
 
+mod bundle;
 mod carry;
 mod compose;
 mod container;
@@ -21,7 +22,7 @@ mod yaml;
 
 pub use definition::Deployment;
 pub use kubernetes::BundleBy;
-pub use read::{Known, load};
+pub use read::{Known, KnownImage, load};
 
 /// What a deployment can be rendered as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

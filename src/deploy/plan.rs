@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::bundle::{self, Mounted};
 use super::container::{DEPLOYMENT, MADE_FROM, Parts};
 use super::definition::{Bundle, Deployment, MountSource, Service};
 use super::engine::{Container, Engine, Image};
 use super::secrets::Secrets;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::start::definition::{Takes, Task};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
@@ -19,6 +21,8 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     Pull(String),
+    /// From an image to a volume.
+    CopyBundle,
     MakeNetwork,
     MakeVolume(String),
     /// What an interrupted replacement left: the container that ran before.
@@ -27,6 +31,7 @@ pub enum Action {
         name: String,
         when: When,
     },
+    Stop,
     Start,
     StartAgain,
     /// The old container comes back unless the new one gets well.
@@ -44,6 +49,8 @@ pub enum When {
     First,
     Upgrade,
     Finish,
+    /// Because somebody asked for it.
+    Asked,
 }
 
 /// What the engine has of a service.
@@ -102,7 +109,7 @@ pub fn chosen<'a>(deployment: &'a Deployment, names: &[String], with_needs: bool
     while let Some(name) = open.pop() {
         let Some(service) = deployment.service(name) else {
             let known = deployment.services.iter().map(|service| service.name.as_str());
-            let error = crate::error::Error::bad_input(format!("there is no service `{name}` in this deployment"));
+            let error = Error::bad_input(format!("there is no service `{name}` in this deployment"));
             return Err(match crate::suggest::hint(name, known.collect::<Vec<_>>()) {
                 Some(hint) => error.hint(hint),
                 None => error,
@@ -115,8 +122,8 @@ pub fn chosen<'a>(deployment: &'a Deployment, names: &[String], with_needs: bool
     Ok(deployment.services.iter().filter(|s| names.is_empty() || wanted.contains(s.name.as_str())).collect())
 }
 
-/// Images and what services share. `images` has those that the engine has.
-pub fn shared(deployment: &Deployment, services: &[&Service], engine: &Engine) -> Result<Vec<Step>> {
+/// Images that the engine doesn't have. What else has to be done depends on them.
+pub fn images(deployment: &Deployment, services: &[&Service], engine: &Engine) -> Result<Vec<Step>> {
     let mut steps = Vec::new();
     let mut images: Vec<&str> = services.iter().map(|service| service.image.as_str()).collect();
     if let Bundle::Image(reference) = &deployment.bundle {
@@ -128,6 +135,15 @@ pub fn shared(deployment: &Deployment, services: &[&Service], engine: &Engine) -
         if engine.image(reference)?.is_none() {
             steps.push(step(None, format!("Get the image {reference}"), Action::Pull(reference.to_owned())));
         }
+    }
+    Ok(steps)
+}
+
+/// What services share.
+pub fn shared(deployment: &Deployment, services: &[&Service], engine: &Engine) -> Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    if bundle::is_due(deployment, engine)? {
+        steps.push(step(None, "Copy the start runtime from its image to a volume".into(), Action::CopyBundle));
     }
     if services.iter().any(|service| !service.host_network) && !engine.has_network(&deployment.name)? {
         steps.push(step(None, format!("Make the network {}", deployment.name), Action::MakeNetwork));
@@ -149,6 +165,7 @@ pub fn of_service(
     deployment: &Deployment,
     service: &Service,
     present: &Present,
+    bundle: Option<&Mounted>,
     secrets: &Secrets,
 ) -> Result<Vec<Step>> {
     let own = |title: String, action| step(Some(&service.name), title, action);
@@ -164,25 +181,25 @@ pub fn of_service(
     let image = present.image.as_ref();
     let new_image = present.settled.is_some() && present.settled.as_ref() != image.map(|image| &image.id);
     let there = present.container.is_some() || present.previous;
-    let changed = match (image, &present.container) {
-        (Some(image), Some(container)) => {
-            let label = container.labels.get(MADE_FROM).map_or("", String::as_str);
-            Parts::new(deployment, service, image, Some(secrets))?.changed(label)
-        }
-        (Some(image), None) => {
-            // What is wrong with the bundle is better said now.
-            Parts::new(deployment, service, image, Some(secrets))?;
-            vec!["container".into()]
-        }
+    // What is wrong with the bundle is better said now, even if nothing is there to be compared.
+    let parts = |image, bundle| Parts::new(deployment, service, image, bundle, Some(secrets));
+    let parts = image.zip(bundle).map(|(image, bundle)| parts(image, bundle)).transpose()?;
+    let changed = match (&parts, &present.container) {
+        (Some(parts), Some(container)) => parts.changed(container.labels.get(MADE_FROM).map_or("", String::as_str)),
+        (Some(_), None) => vec!["container".into()],
+        (None, _) if image.is_some() => vec!["start runtime".into()],
         (None, _) => vec!["image".into()],
     };
+    let running = present.container.as_ref().is_some_and(|container| container.running);
     if new_image && !changed.is_empty() {
         for task in &service.tasks.upgrade {
+            if service.start.task(task).is_some_and(|task| task.takes == Takes::Stopped) && running {
+                steps.push(own(format!("Stop it for the task {task}"), Action::Stop));
+            }
             let action = Action::Task { name: task.clone(), when: When::Upgrade };
             steps.push(own(format!("Run the task {task} of the new image"), action));
         }
     }
-    let running = present.container.as_ref().is_some_and(|container| container.running);
     match (there, changed.is_empty()) {
         (false, _) => steps.push(own("Start it".into(), Action::Start)),
         (true, false) => steps.push(own(format!("Replace it: new {}", changed.join(", ")), Action::Replace)),
@@ -202,6 +219,28 @@ pub fn of_service(
     }
     if !settled {
         steps.push(own("Note the image that it runs with".into(), Action::Note));
+    }
+    Ok(steps)
+}
+
+/// A task that somebody asks for, with what it takes.
+pub fn of_task(service: &Service, task: &Task, present: &Present) -> Result<Vec<Step>> {
+    let own = |title: String, action| step(Some(&service.name), title, action);
+    let running = present.container.as_ref().is_some_and(|container| container.running);
+    let mut steps = Vec::new();
+    if task.takes == Takes::Running && !running {
+        let message = format!("the task {} takes {} running, and it isn't", task.name, service.name);
+        return Err(Error::failed(message).hint(format!("start it: `kollage deploy up {}`", service.name)));
+    }
+    let stops = task.takes == Takes::Stopped && running;
+    if stops {
+        steps.push(own(format!("Stop it for the task {}", task.name), Action::Stop));
+    }
+    let action = Action::Task { name: task.name.clone(), when: When::Asked };
+    steps.push(own(format!("Run the task {}", task.name), action));
+    if stops {
+        steps.push(own("Start it again".into(), Action::StartAgain));
+        steps.push(own("Wait until it is well".into(), Action::Wait));
     }
     Ok(steps)
 }
@@ -253,10 +292,19 @@ pub fn down(deployment: &Deployment, services: &[&Service], engine: &Engine, vol
             }
         }
     }
+    if all {
+        steps.extend(stale_copies(bundle::all(deployment, engine)?));
+    }
     if all && engine.has_network(&deployment.name)? {
         steps.push(step(None, format!("Remove the network {}", deployment.name), Action::RemoveNetwork));
     }
     Ok(steps)
+}
+
+/// Copies of the runtime that nothing is started with any more.
+pub fn stale_copies(names: Vec<String>) -> impl Iterator<Item = Step> {
+    let title = |name: &String| format!("Remove the volume {name}, a copy of the start runtime");
+    names.into_iter().map(move |name| step(None, title(&name), Action::RemoveVolume(name)))
 }
 
 fn step(service: Option<&str>, title: String, action: Action) -> Step {

@@ -177,7 +177,7 @@ fn container(unit: &mut Unit, deployment: &Deployment, service: &Service, comman
         };
         unit.key("Volume", plain(&format!("{source}:{target}{}", if *read_only { ":ro" } else { "" })));
     }
-    for capability in &service.capabilities {
+    for capability in service.capabilities() {
         unit.key("AddCapability", format!("CAP_{capability}"));
     }
     match service.host_network {

@@ -14,15 +14,21 @@ use crate::catalogue::reader::{Out, Reader, error};
 use crate::catalogue::tree::{self, Value};
 use crate::diag::{Diagnostic, Diagnostics, Place, SourceFile};
 use crate::error::{Error, Result};
-use crate::start::definition::Then;
+use crate::start::definition::{Takes, Then};
 use crate::start::{Definition, Definitions};
 use crate::suggest;
 
 /// What a deployment can name besides itself.
 pub struct Known<'a> {
     pub services: &'a Definitions,
-    /// The reference of each image of the catalogue, by name.
-    pub images: &'a BTreeMap<String, String>,
+    /// The images of the catalogue, by name.
+    pub images: &'a BTreeMap<String, KnownImage>,
+}
+
+pub struct KnownImage {
+    pub reference: String,
+    /// The start definition that it names.
+    pub start: Option<String>,
 }
 
 /// Reads a deployment and the configuration that it names.
@@ -147,8 +153,12 @@ fn read_service(
     all_secrets: &BTreeMap<String, SecretSource>,
 ) -> Option<(Service, Places)> {
     let name = reader.form("name", "a name of a service", names::component);
+    let own = match reader.peek("image").map(|node| &node.value) {
+        Some(Value::String(image)) => known.images.get(image).and_then(|image| image.start.as_deref()),
+        _ => None,
+    };
     let image = read_image(reader, known);
-    let start = read_start(reader, name.as_deref(), known);
+    let start = read_start(reader, name.as_deref(), own, known);
     let config = read_config(reader, dir);
     let host_network = reader.choice("network", &[("host", true), ("own", false)]).unwrap_or(false);
     let ports = read_ports(reader, host_network);
@@ -157,7 +167,7 @@ fn read_service(
     let secrets = read_used(reader, all_secrets, &environment, start.as_deref());
     let after = reader.placed_forms("after", "a name of a service", names::component);
     let restart = reader.choice("restart", &Restart::ALL).unwrap_or_default();
-    let capabilities = reader.forms("capabilities", "a capability", capability);
+    let capabilities = reader.forms("capabilities", "a capability", names::capability);
     let health_timeout = reader.number("health_timeout", 1..=86_400).unwrap_or(300);
     let tasks = read_tasks(reader, start.as_deref());
     for (key, there) in [("name", name.is_some()), ("image", image.is_some())] {
@@ -188,8 +198,8 @@ fn read_service(
 /// A name of the catalogue, or any reference.
 fn read_image(reader: &mut Reader<'_>, known: &Known<'_>) -> Option<String> {
     let text = reader.form("image", "a reference of an image", names::reference)?;
-    if let Some(reference) = known.images.get(&text) {
-        return Some(reference.clone());
+    if let Some(image) = known.images.get(&text) {
+        return Some(image.reference.clone());
     }
     if text.contains(['/', ':', '@']) {
         return Some(text);
@@ -201,13 +211,19 @@ fn read_image(reader: &mut Reader<'_>, known: &Known<'_>) -> Option<String> {
     None
 }
 
-/// The service's own name is that of its definition, unless another is named.
-fn read_start(reader: &mut Reader<'_>, name: Option<&str>, known: &Known<'_>) -> Option<Arc<Definition>> {
+/// The definition is the one that is named, else the one that its image names, else the one of the service's own name.
+fn read_start(
+    reader: &mut Reader<'_>,
+    name: Option<&str>,
+    of_image: Option<&str>,
+    known: &Known<'_>,
+) -> Option<Arc<Definition>> {
     let said = reader.form("start", "a name of a service", names::component);
-    let (wanted, key) = match (&said, reader.has("start")) {
-        (Some(said), _) => (said.as_str(), "start"),
-        (None, true) => return None,
-        (None, false) => (name?, "name"),
+    let (wanted, key) = match (&said, of_image, reader.has("start")) {
+        (Some(said), _, _) => (said.as_str(), "start"),
+        (None, _, true) => return None,
+        (None, Some(own), false) => (own, "image"),
+        (None, None, false) => (name?, "name"),
     };
     if let Some((_, definition)) = known.services.services.get(wanted) {
         return Some(Arc::new(definition.clone()));
@@ -370,7 +386,12 @@ fn read_tasks(reader: &mut Reader<'_>, start: Option<&Definition>) -> Tasks {
     let (ends, goes_on): (Vec<_>, Vec<_>) = all.partition(|task| task.then == Then::End);
     let names: Vec<String> = ends.iter().map(|task| task.name.clone()).collect();
     let usual = |name: &str| if names.iter().any(|n| n == name) { vec![name.to_owned()] } else { Vec::new() };
+    let takes = |name: &str, how: Takes| start.and_then(|start| start.task(name)).is_some_and(|t| t.takes == how);
     let mut tasks = Tasks { first: usual("bootstrap"), upgrade: usual("upgrade"), finish: usual("finish-upgrade") };
+    if takes("upgrade", Takes::Running) {
+        // It is for the new server, as that of a database.
+        tasks.finish.splice(0..0, std::mem::take(&mut tasks.upgrade));
+    }
     let known = |text: &str| match start.is_none() || names.iter().any(|n| n == text) {
         true => Ok(()),
         false if goes_on.iter().any(|task| task.name == text) => {
@@ -382,23 +403,22 @@ fn read_tasks(reader: &mut Reader<'_>, start: Option<&Definition>) -> Tasks {
     reader.table("tasks", |reader| {
         for (key, list) in [("first", &mut tasks.first), ("upgrade", &mut tasks.upgrade), ("finish", &mut tasks.finish)]
         {
-            let said = reader.forms(key, "a task of it", known);
+            let fits = |text: &str| match (key, known(text)) {
+                ("first", Ok(())) if takes(text, Takes::Running) => {
+                    Err("it takes the service running, which it isn't before its first start".into())
+                }
+                ("finish", Ok(())) if takes(text, Takes::Stopped) => {
+                    Err("it takes the service stopped, which it isn't once it is well".into())
+                }
+                (_, known) => known,
+            };
+            let said = reader.forms(key, "a task of it", fits);
             if reader.has(key) {
                 *list = said;
             }
         }
     });
     tasks
-}
-
-fn capability(text: &str) -> Result<(), String> {
-    if text.starts_with("CAP_") {
-        return Err("it is written without `CAP_`".into());
-    }
-    match !text.is_empty() && text.chars().all(|c| c.is_ascii_uppercase() || c == '_') {
-        true => Ok(()),
-        false => Err("it is written like NET_ADMIN".into()),
-    }
 }
 
 fn volume_name(text: &str) -> Result<(), String> {

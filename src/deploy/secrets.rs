@@ -38,6 +38,11 @@ impl Secrets {
         self.values.get(name).map(String::as_str)
     }
 
+    /// A value that isn't of the deployment.
+    pub fn hide(&mut self, value: &str) {
+        self.redactor.add(value.as_bytes());
+    }
+
     pub fn redact(&self, line: String) -> String {
         self.redactor.redact(line)
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::files::{Kind, Rendering};
-use super::{BundleBy, Deployment, Known, Target, read, render, schema};
+use super::{BundleBy, Deployment, Known, KnownImage, Target, read, render, schema};
 use crate::catalogue::reader::known;
 use crate::diag::{Diagnostics, SourceFile};
 use crate::start::Definitions;
@@ -43,7 +43,7 @@ volumes = ["data:/var/lib/mysql"]
 secrets = { DB_ROOT_PASSWORD = "db-root" }
 restart = "always"
 health_timeout = 60
-tasks = { upgrade = [], finish = ["upgrade"] }
+tasks = { upgrade = ["backup"], finish = ["upgrade"] }
 
 [[service]]
 name = "cache"
@@ -56,7 +56,7 @@ tasks = { first = [] }
 struct Room {
     dir: tempfile::TempDir,
     services: Definitions,
-    images: BTreeMap<String, String>,
+    images: BTreeMap<String, KnownImage>,
 }
 
 impl Room {
@@ -66,7 +66,11 @@ impl Room {
         fs::create_dir_all(&config).unwrap();
         fs::write(config.parent().unwrap().join("keystone.conf"), "[DEFAULT]\ndebug = false\n").unwrap();
         fs::write(config.join("policy.yaml"), "{}\n").unwrap();
-        let images = BTreeMap::from([("keystone".into(), "kollage/keystone:1".into())]);
+        let image = |name: &str, start: Option<&str>| {
+            let reference = format!("kollage/{name}:1");
+            (name.to_owned(), KnownImage { reference, start: start.map(str::to_owned) })
+        };
+        let images = BTreeMap::from([image("keystone", None), image("maria", Some("mariadb-server"))]);
         let services = Definitions::load(Path::new(env!("CARGO_MANIFEST_DIR"))).unwrap();
         Room { dir, services, images }
     }
@@ -119,8 +123,28 @@ fn services_come_after_those_that_they_need() {
     let tasks = &deployment.service("mariadb").unwrap().tasks;
     assert_eq!(
         (&tasks.first[..], tasks.upgrade.len(), &tasks.finish[..]),
-        (&["bootstrap".into()][..], 0, &["upgrade".into()][..])
+        (&["bootstrap".into()][..], 1, &["upgrade".into()][..])
     );
+}
+
+#[test]
+fn a_definition_says_when_its_tasks_can_be_done() {
+    let room = Room::new();
+    let service = |more: &str| {
+        let head = "[deployment]\nname = \"a\"\n[bundle]\nvolume = \"b\"\n";
+        room.read(&format!("{head}[[service]]\nname = \"db\"\nimage = \"maria\"\n{more}"))
+    };
+    // The definition is the image's. Its tables are brought up to date by the new server.
+    let (deployment, problems) = service("");
+    assert!(problems.is_empty(), "{problems:?}");
+    let deployment = deployment.unwrap();
+    let db = deployment.service("db").unwrap();
+    assert_eq!((db.start.name.as_str(), &db.tasks.finish[..]), ("mariadb-server", &["upgrade".to_owned()][..]));
+    assert!(db.tasks.upgrade.is_empty());
+    let (_, problems) = service("tasks = { first = [\"backup\"], upgrade = [\"backup\"], finish = [\"restore\"] }");
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(problems[0].contains("takes the service running, which it isn't before its first start"), "{problems:?}");
+    assert!(problems[1].contains("takes the service stopped, which it isn't once it is well"), "{problems:?}");
 }
 
 #[test]

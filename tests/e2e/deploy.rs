@@ -6,18 +6,20 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 
 use crate::sandbox::{Ran, Sandbox, busybox_rootfs, ran};
-use crate::tools::{Docker, ready, run};
+use crate::tools::{Docker, Registry, ready, run};
 
 const START: &str = r#"
 [service]
 summary = "Says hello"
-command = ["/bin/serve", "${PORT}"]
+command = ["/bin/serve", "${ADDRESS}:${PORT}"]
 health = ["http", "http://127.0.0.1:${PORT}/"]
 stop_timeout = 5
 
 [variables]
+ADDRESS = { summary = "Address", default = "127.0.0.1" }
 PORT = { summary = "Port" }
 PASSWORD = { summary = "Of nothing", secret = true }
+MAY = { summary = "Whether it may be reset", default = "no" }
 
 [[directory]]
 path = "/data"
@@ -46,7 +48,28 @@ name = "finish-upgrade"
 [[task.step]]
 title = "Note that this was done"
 run = ["/bin/busybox", "sh", "-c", "echo finish >> /data/log"]
+
+[[task]]
+name = "look"
+while = "running"
+[[task.step]]
+title = "Ask it for its page"
+run = ["/bin/busybox", "wget", "-q", "-O", "-", "http://127.0.0.1:${PORT}/"]
+
+[[task]]
+name = "reset"
+while = "stopped"
+[[task.step]]
+title = "See that nobody answers"
+run = ["/bin/busybox", "sh", "-c", "! /bin/busybox wget -q -O - http://127.0.0.1:${PORT}/ && test $MAY = yes"]
+[[task.step]]
+title = "Note that this was done"
+run = ["/bin/busybox", "sh", "-c", "echo reset >> /data/log"]
 "#;
+
+fn shipped() -> &'static Path {
+    crate::runtime::shipped(Path::new(env!("CARGO_MANIFEST_DIR")))
+}
 
 struct Place {
     sandbox: Sandbox,
@@ -62,7 +85,7 @@ impl Place {
         let sandbox = Sandbox::new();
         sandbox.write("kollage.toml", "[build]\nbase = \"debian\"\n");
         sandbox.write("start-scripts/web/start.toml", START);
-        let runtime = crate::runtime::shipped(Path::new(env!("CARGO_MANIFEST_DIR")));
+        let runtime = shipped();
         let bundle = format!("dir:{}", sandbox.path("bundle").display());
         sandbox.run(&["start", "pack", "-o", &bundle, "--runtime", runtime.to_str().unwrap()]).ok();
         fs::create_dir(sandbox.path("flag")).unwrap();
@@ -71,7 +94,7 @@ impl Place {
         let place = Place { sandbox, docker: Docker::start(), ports };
         let says = |what: &str| {
             format!(
-                "#!/bin/sh\nmkdir -p /www; echo {what} > /www/index.html\nexec /bin/busybox httpd -f -p 127.0.0.1:$1 -h /www\n"
+                "#!/bin/sh\nmkdir -p /www; echo {what} > /www/index.html\nexec /bin/busybox httpd -f -p $1 -h /www\n"
             )
         };
         place.image("web:1", &says("one"));
@@ -175,6 +198,19 @@ fn a_deployment_comes_up_is_upgraded_goes_back_and_goes_away() {
     place.deploy(&["up"]).ok().says("nothing was touched");
     assert_eq!(before, (place.id("site-back"), place.id("site-front")));
 
+    // Tasks at any time, with what they take.
+    place.deploy(&["task", "front", "look"]).ok().says("    one").says("the task look is done");
+    place.deploy(&["task", "front", "lok"]).exits(2).says("did you mean `look`?");
+    place.deploy(&["task", "front", "look", "-e", "PASSWORD=x"]).exits(2).says("PASSWORD is a secret");
+    place.deploy(&["task", "front", "look", "-e", "PORTS=x"]).exits(2).says("did you mean `PORT`?");
+    place.deploy(&["task", "front", "reset"]).exits(1).says("front stays stopped");
+    place.deploy(&["task", "front", "look"]).exits(1).says("takes front running, and it isn't");
+    place.deploy(&["up"]).ok().says("front: Start it again");
+    place.deploy(&["task", "front", "reset", "-e", "MAY=yes"]).ok().says("[4/4] front: Wait until it is well");
+    assert_eq!((place.page(), place.log()), ("one".into(), "bootstrap\nreset\n".into()));
+    place.docker.run(&["exec", "site-front", "/bin/busybox", "sed", "-i", "/reset/d", "/data/log"]);
+    let before = (place.id("site-back"), place.id("site-front"));
+
     // Only what changed is touched, and what changed is named.
     place.deployment("web:1", ", LANGUAGE = \"de\"");
     place.deploy(&["up"]).ok().says("front: Replace it: new environment");
@@ -204,6 +240,93 @@ fn a_deployment_comes_up_is_upgraded_goes_back_and_goes_away() {
     assert_eq!(place.log(), "bootstrap\nupgrade\nfinish\nupgrade\n");
     place.deploy(&["down", "--volumes"]).ok().says("Remove the volume site-data and all data in it");
     assert_eq!(place.docker.run(&["ps", "-aq"]) + &place.docker.run(&["volume", "ls", "-q"]), "");
+}
+
+/// Everything comes from a registry that wants a login, the runtime as an image; other services are reached by name.
+#[test]
+fn a_deployment_with_a_network_of_its_own_comes_from_a_registry() {
+    let Some(place) = Place::new() else { return };
+    if !ready(&["docker-registry", "skopeo"]) {
+        return;
+    }
+    let registry = Registry::start(true);
+    let address = registry.address();
+    let auth = place.sandbox.path("auth.json").display().to_string();
+    let skopeo = |args: &[&str]| run("skopeo", &[&["copy", "-q", "--dest-authfile", &auth][..], args].concat());
+    // me:s3cret
+    place.sandbox.write("auth.json", &format!("{{\"auths\": {{\"{address}\": {{\"auth\": \"bWU6czNjcmV0\"}}}}}}"));
+    let (runtime, layout) = (shipped(), place.sandbox.path("layout").display().to_string());
+    let pack = |epoch: &str| {
+        let output = format!("oci:{layout}");
+        let args = ["start", "pack", "-o", &output, "--runtime", runtime.to_str().unwrap()];
+        ran(place.sandbox.command(&args).env("SOURCE_DATE_EPOCH", epoch)).ok();
+        let dest = format!("docker://{address}/start:1");
+        skopeo(&["--dest-tls-verify=false", &format!("oci:{layout}:latest"), &dest]);
+        fs::remove_dir_all(&layout).unwrap();
+    };
+    pack("0");
+    let image = format!("{address}/web:1");
+    place.docker.run(&["tag", "web:1", &image]);
+    place.docker.run(&["login", "--username", "me", "--password", "s3cret", address]);
+    place.docker.run(&["push", "-q", &image]);
+    place.docker.run(&["rmi", &image, "web:1"]);
+    place.docker.run(&["logout", address]);
+    let deployment = format!(
+        r#"
+[deployment]
+name = "shop"
+[bundle]
+image = "{address}/start:1"
+[environment]
+PORT = "80"
+ADDRESS = "0.0.0.0"
+
+[[service]]
+name = "front"
+start = "web"
+image = "{image}"
+ports = ["127.0.0.1:{}:80"]
+after = ["back"]
+volumes = ["data:/data"]
+tasks = {{ first = ["bootstrap"] }}
+
+[[service]]
+name = "back"
+start = "web"
+image = "{image}"
+tasks = {{ first = [] }}
+"#,
+        place.ports[1]
+    );
+    place.sandbox.write("deployment.toml", &deployment);
+    let login = |file: &str, args: &[&str]| {
+        let mut command = place.sandbox.command(&[&["deploy"], args].concat());
+        ran(command.env("DOCKER_HOST", place.docker.host()).env("REGISTRY_AUTH_FILE", file))
+    };
+    let refused = login("/nowhere", &["up"]).exits(1).says(&format!("cannot get the image {address}/start:1"));
+    assert!(!refused.stderr.contains("s3cret"), "{}", refused.stderr);
+    let deploy = |args: &[&str]| login(&auth, args);
+    let planned = deploy(&["up", "--dry-run"]).ok().stdout;
+    assert!(planned.contains("Copy the start runtime from its image to a volume\nshop: Make the network"), "{planned}");
+    let up = deploy(&["up"]).ok();
+    assert!(!up.stderr.contains("s3cret"), "{}", up.stderr);
+    assert_eq!(place.page(), "one");
+    let ask = ["exec", "shop-front", "/bin/busybox", "wget", "-q", "-O", "-", "http://back/"];
+    assert_eq!(place.docker.run(&ask), "one\n");
+    deploy(&["task", "front", "look"]).ok().says("    one");
+    deploy(&["up"]).ok().says("nothing was touched");
+
+    // Another runtime under the same name: what runs is started anew with it, and the old one goes away.
+    pack("86400");
+    place.docker.run(&["rmi", "-f", &format!("{address}/start:1")]);
+    deploy(&["up"]).ok().says("front: Replace it: new start runtime").says("a copy of the start runtime");
+    assert_eq!(
+        (place.page(), place.docker.run(&["volume", "ls", "-q"]).matches("..bundle.").count()),
+        ("one".into(), 1)
+    );
+    deploy(&["down", "--volumes"]).ok();
+    let left = place.docker.run(&["ps", "-aq"]) + &place.docker.run(&["volume", "ls", "-q"]);
+    assert_eq!(left + &place.docker.run(&["network", "ls", "-q", "--filter", "name=shop"]), "");
 }
 
 #[test]
