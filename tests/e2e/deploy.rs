@@ -254,7 +254,7 @@ fn a_deployment_with_a_network_of_its_own_comes_from_a_registry() {
     let auth = place.sandbox.path("auth.json").display().to_string();
     let skopeo = |args: &[&str]| run("skopeo", &[&["copy", "-q", "--dest-authfile", &auth][..], args].concat());
     // me:s3cret
-    place.sandbox.write("auth.json", &format!("{{\"auths\": {{\"{address}\": {{\"auth\": \"bWU6czNjcmV0\"}}}}}}"));
+    fs::write(&auth, format!("{{\"auths\": {{\"{address}\": {{\"auth\": \"bWU6czNjcmV0\"}}}}}}")).unwrap();
     let (runtime, layout) = (shipped(), place.sandbox.path("layout").display().to_string());
     let pack = |epoch: &str| {
         let output = format!("oci:{layout}");
@@ -288,7 +288,7 @@ image = "{image}"
 ports = ["127.0.0.1:{}:80"]
 after = ["back"]
 volumes = ["data:/data"]
-tasks = {{ first = ["bootstrap"] }}
+tasks = {{ first = [] }}
 
 [[service]]
 name = "back"
