@@ -111,14 +111,23 @@ impl Publisher {
         sink: &dyn Sink,
         cancel: &Cancel,
     ) -> (Vec<String>, Option<Error>) {
-        let images: Result<Vec<Image>> = targets
-            .iter()
-            .map(|target| self.form.prepare(store, &target.node, &target.name, &target.manifest, cancel))
-            .collect();
-        match images {
+        match self.prepare(store, targets, cancel) {
             Ok(images) => self.told(&self.send(&images, sink, cancel)),
             Err(error) => (Vec::new(), Some(error)),
         }
+    }
+
+    fn prepare(&self, store: &Store, targets: &[Target], cancel: &Cancel) -> Result<Vec<Image>> {
+        let kin = kin(store)?;
+        let mut images = Vec::with_capacity(targets.len());
+        for target in targets {
+            let mut image = self.form.prepare(store, &target.node, &target.name, &target.manifest, cancel)?;
+            for blob in &mut image.blobs {
+                blob.near = kin.get(&blob.digest).and_then(|name| beside(&target.name, name));
+            }
+            images.push(image);
+        }
+        Ok(images)
     }
 
     pub fn send(&self, images: &[Image], sink: &dyn Sink, cancel: &Cancel) -> Outcome {
@@ -141,14 +150,45 @@ impl Publisher {
                 n => format!("{} moved", human::count(n, "name")),
             };
             lines.push(format!("pushed {images}: {}; {names}", outcome.tally));
-        } else if outcome.tally.sent + outcome.tally.mounted > 0 {
-            lines.push(format!("not pushed, no name was moved: {}", outcome.tally));
+        } else if outcome.error.is_some() {
+            lines.push(format!("no name was moved: {}", outcome.tally));
         }
         if moved > 0 {
             lines.push(format!("`kollage push --rollback {}` takes that back", self.release_file.display()));
         }
         (lines, outcome.error.clone())
     }
+}
+
+/// The smallest image of the store that has a layer, by the layer's blob: where that image was pushed to before, the
+/// blob is.
+fn kin(store: &Store) -> Result<BTreeMap<Digest, String>> {
+    let mut images = Vec::new();
+    for known in store.refs()? {
+        // One that is damaged is of no help, and no harm.
+        let Ok(manifest) = store.manifest(&known.manifest) else { continue };
+        images.push((manifest.layers, known.name));
+    }
+    images.sort_by_key(|(layers, _)| layers.len());
+    let mut kin = BTreeMap::new();
+    for (layers, name) in images {
+        for layer in layers {
+            kin.entry(layer.digest).or_insert_with(|| name.clone());
+        }
+    }
+    Ok(kin)
+}
+
+/// The repository of an image of the store beside another that is pushed: what comes before the name is the same.
+fn beside(pushed: &Reference, name: &str) -> Option<String> {
+    let kin: Reference = name.parse().ok()?;
+    if Reference::names_registry(name) {
+        return (kin.registry() == pushed.registry()).then(|| kin.repository().to_owned());
+    }
+    let (namespace, last) = name.rsplit_once('/')?;
+    let last = last.split(':').next()?;
+    let (before, _) = pushed.repository().rsplit_once('/')?;
+    before.ends_with(namespace).then(|| format!("{before}/{last}"))
 }
 
 /// Where a name of the store is pushed to. A name without a registry would be Docker Hub's, which is not guessed.
@@ -187,4 +227,56 @@ fn git_info(app: &App, root: Option<&Path>) -> Result<BTreeMap<String, String>> 
         info.insert("org.opencontainers.image.source".to_owned(), source);
     }
     Ok(info)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+
+    #[test]
+    fn names_go_where_they_are_told_to_and_nowhere_else() {
+        let to = |name: &str, registry: Option<&str>| target(name, registry).map(|name| name.to_string());
+        for (name, registry, wanted) in [
+            ("kollage/a:1", Some("r.org:5000"), "r.org:5000/kollage/a:1"),
+            ("kollage/a", Some("r.org/team/"), "r.org/team/kollage/a:latest"),
+            ("kollage/a:1", Some("docker.io"), "docker.io/kollage/a:1"),
+            ("own.org/a:1", Some("r.org"), "own.org/a:1"),
+            ("localhost/a:1", None, "localhost/a:1"),
+        ] {
+            assert_eq!(to(name, registry).unwrap(), wanted);
+        }
+        let error = to("kollage/a:1", None).unwrap_err();
+        assert_eq!(error.kind(), Kind::BadInput);
+        assert!(error.hint_text().unwrap().contains("--registry"));
+    }
+
+    #[test]
+    fn the_operators_registries_and_no_others() {
+        let mut settings = Settings::default();
+        settings.policy.registries = Some(vec!["r.org".to_owned()]);
+        let name = |text: &str| -> Vec<Reference> { vec![text.parse().unwrap()] };
+        allowed(&settings, &name("r.org/a")).unwrap();
+        let error = allowed(&settings, &name("r.org:5000/a")).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.message()),
+            (Kind::BadInput, "the registry r.org:5000 is not allowed on this machine")
+        );
+        assert!(error.hint_text().unwrap().contains("/etc/kollage/kollage.toml"));
+    }
+
+    #[test]
+    fn images_beside_each_other() {
+        let beside = |pushed: &str, name: &str| beside(&pushed.parse().unwrap(), name);
+        for (pushed, name, wanted) in [
+            ("r.org/kollage/a:1", "kollage/base:1", Some("kollage/base")),
+            ("r.org/team/kollage/a:1", "kollage/base:1", Some("team/kollage/base")),
+            ("r.org/other/a:1", "kollage/base:1", None),
+            ("r.org/kollage/a:1", "r.org/team/b:1", Some("team/b")),
+            ("r.org/kollage/a:1", "o.org/team/b:1", None),
+            ("r.org/a:1", "one:latest", None),
+        ] {
+            assert_eq!(beside(pushed, name).as_deref(), wanted, "{pushed} {name}");
+        }
+    }
 }

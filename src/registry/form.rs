@@ -116,6 +116,7 @@ impl Form {
                 size: layer.size,
                 path: store.blob_path(&layer.digest),
                 what: format!("layer {} of {}", i + 1, ours.layers.len()),
+                near: None,
                 from: None,
             });
         }
@@ -125,6 +126,7 @@ impl Form {
             digest: config_digest,
             size: config_size,
             what,
+            near: None,
             from: None,
         });
         blobs.iter().try_for_each(|blob| require(store, name, blob))?;

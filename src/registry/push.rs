@@ -53,6 +53,8 @@ pub struct Blob {
     pub path: PathBuf,
     /// For a person: `layer 3 of 7`.
     pub what: String,
+    /// A repository of the same registry that may have it.
+    pub near: Option<String>,
     /// Where it is when it isn't in the file yet.
     pub from: Option<Elsewhere>,
 }
@@ -345,9 +347,11 @@ impl<'a> Push<'a> {
                 // An earlier push may have brought it to where another of these images goes.
                 places.extend(found_beside(blob, client, all, &what).await?);
             }
-            let near = blob.from.as_ref().map(|from| &from.image).filter(|i| i.registry() == client.host.name);
-            let from = places.first().cloned().or_else(|| near.map(|image| image.repository().to_owned()));
-            let mount = match &from {
+            let image = blob.from.as_ref().map(|from| &from.image).filter(|i| i.registry() == client.host.name);
+            let near = image.map(|image| image.repository()).or(blob.near.as_deref());
+            // A registry that doesn't have it there begins an upload instead: asking costs nothing.
+            let from = places.first().map(String::as_str).or(near).filter(|from| *from != repository);
+            let mount = match from {
                 Some(from) => client.mount(&blob.digest, from).await?,
                 None => Mount::Refused,
             };

@@ -329,6 +329,16 @@ fn a_registry_is_where_registries_conf_says() {
     ran(command.env("CONTAINERS_REGISTRIES_CONF", "/nowhere")).exits(2).says("/nowhere, which isn't there");
 }
 
+#[test]
+fn layers_of_an_image_that_was_pushed_before_are_mounted() {
+    let Some(world) = World::new(false) else { return };
+    world.build(&["base"]).ok();
+    let sent = world.sent();
+    world.build(&["service"]).ok().says("mounted");
+    // Its own layer and its configuration.
+    assert_eq!(world.sent().len(), sent.len() + 2);
+}
+
 /// Case 18.
 #[test]
 fn a_push_that_fails_shows() {

@@ -194,7 +194,7 @@ impl Adoption<'_> {
                 false => "the configuration".to_owned(),
             };
             let path = self.store.blob_path(&layer.digest);
-            blobs.push(Blob { digest: layer.digest.clone(), size: layer.size, path, what, from });
+            blobs.push(Blob { digest: layer.digest.clone(), size: layer.size, path, what, near: None, from });
         }
         let bytes = serde_json::to_vec(&manifest).failed(|| "cannot write the image's manifest".into())?;
         let image = Image { node: node.clone(), name: self.name.clone(), manifest: bytes, media_type, blobs };

@@ -83,6 +83,7 @@ fn artifact(
         size: size as u64,
         path: store.blob_path(digest),
         what: what.to_owned(),
+        near: None,
         from: None,
     };
     let blobs = vec![blob(&digest, tar.len(), "the bundle"), blob(&config, empty.len(), "an empty configuration")];
