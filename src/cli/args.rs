@@ -273,12 +273,6 @@ pub struct Push {
     /// Images of the store, whatever the catalogue says
     #[arg(long, conflicts_with = "profiles")]
     pub all: bool,
-    #[command(flatten)]
-    pub settings: Settings,
-    #[command(flatten)]
-    pub pushing: Pushing,
-    #[command(flatten)]
-    pub registries: Registries,
     /// Take a release back: names lead again to what they led to before
     #[arg(long, value_name = "FILE", conflicts_with_all = ["patterns", "profiles", "all"])]
     pub rollback: Option<PathBuf>,
@@ -288,6 +282,12 @@ pub struct Push {
     /// How to show progress
     #[arg(long, value_name = "HOW", default_value = "auto")]
     pub progress: Progress,
+    #[command(flatten)]
+    pub settings: Settings,
+    #[command(flatten)]
+    pub pushing: Pushing,
+    #[command(flatten)]
+    pub registries: Registries,
 }
 
 /// A single Dockerfile instead of a catalogue.
