@@ -13,9 +13,6 @@ use super::engine::Engine;
 use crate::error::{Context as _, Error, Result};
 use crate::start::bundle::PROGRAM;
 
-/// The label of volumes that have a copy of an image's bundle.
-pub const COPY: &str = "org.kollage.bundle";
-
 /// A bundle as containers mount it.
 #[derive(Clone, Debug)]
 pub struct Mounted {
@@ -54,7 +51,7 @@ fn digits(id: &str) -> &str {
 
 /// The volume for the bundle of an image; another image has another, so that what runs keeps what it was started with.
 fn copy(deployment: &Deployment, id: &str) -> String {
-    format!("{}..bundle.{}", deployment.name, digits(id))
+    format!("{}.{}", filler(deployment), digits(id))
 }
 
 /// The container that fills the volume. As long as there is one, the volume isn't whole.
@@ -81,7 +78,8 @@ pub fn stale(deployment: &Deployment, engine: &Engine) -> Result<Vec<String>> {
 
 /// All copies that there are.
 pub fn all(deployment: &Deployment, engine: &Engine) -> Result<Vec<String>> {
-    Ok(engine.volumes(COPY, &deployment.name)?.into_keys().collect())
+    // By name: Podman doesn't label a volume that it makes with a container.
+    engine.volumes_called(&format!("{}.", filler(deployment)))
 }
 
 /// Fills a volume with the bundle of an image, by the image's own program.
@@ -94,9 +92,8 @@ pub fn install(deployment: &Deployment, engine: &Engine) -> Result<()> {
     engine.remove(&name)?;
     engine.remove_volume(&volume)?;
     let labels = HashMap::from([(DEPLOYMENT.to_owned(), deployment.name.clone())]);
-    let mut of_volume = labels.clone();
-    of_volume.insert(COPY.into(), deployment.name.clone());
-    let options = MountVolumeOptions { labels: Some(of_volume), no_copy: Some(true), ..MountVolumeOptions::default() };
+    let of_volume = Some(labels.clone());
+    let options = MountVolumeOptions { labels: of_volume, no_copy: Some(true), ..MountVolumeOptions::default() };
     let target = EngineMount { volume_options: Some(options), ..mount(MountType::VOLUME, &volume, "/bundle", false) };
     let body = ContainerCreateBody {
         image: Some(reference.clone()),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bollard::Docker;
 use bollard::auth::DockerCredentials;
 use bollard::container::LogOutput;
+use bollard::errors::Error::RequestTimeoutError as TimedOut;
 use bollard::exec::StartExecResults;
 use bollard::models::{
     ContainerCreateBody, ContainerInspectResponse, ContainerStateStatusEnum, ExecConfig, NetworkCreateRequest, Volume,
@@ -53,6 +54,9 @@ pub struct Container {
     pub health: Option<String>,
 }
 
+/// What a command in a container may take; engines have lost the end of one.
+const ANSWER: Duration = Duration::from_secs(60);
+
 type Answer<T> = std::result::Result<T, bollard::errors::Error>;
 
 /// None where the engine has no such thing.
@@ -62,6 +66,17 @@ fn found<T>(answer: Answer<T>) -> Answer<Option<T>> {
         Err(bollard::errors::Error::DockerResponseServerError { status_code: 404, .. }) => Ok(None),
         Err(why) => Err(why),
     }
+}
+
+/// Podman has a state `stopped`, which Docker's types don't know.
+fn readable<T: serde::de::DeserializeOwned>(answer: Answer<T>) -> Answer<T> {
+    let Err(bollard::errors::Error::JsonDataError { contents, .. }) = &answer else { return answer };
+    let Ok(mut value) = serde_json::from_str::<serde_json::Value>(contents) else { return answer };
+    match value.pointer_mut("/State/Status") {
+        Some(status) if status == "stopped" => *status = "exited".into(),
+        _ => return answer,
+    }
+    serde_json::from_value(value).or(answer)
 }
 
 /// The engine's own words, without how they came.
@@ -152,7 +167,7 @@ impl Engine {
 
     pub fn container(&self, name: &str) -> Result<Option<Container>> {
         let what = || format!("cannot look at the container {name}");
-        let answer = self.wait(what, async { found(self.docker.inspect_container(name, None).await) })?;
+        let answer = self.wait(what, async { found(readable(self.docker.inspect_container(name, None).await)) })?;
         Ok(answer.map(Container::from))
     }
 
@@ -254,7 +269,7 @@ impl Engine {
             attach_stderr: Some(true),
             ..ExecConfig::default()
         };
-        self.wait(|| format!("cannot run a command in the container {name}"), async {
+        let run = async {
             let exec = self.docker.create_exec(name, config.clone()).await?;
             let mut said = String::new();
             if let StartExecResults::Attached { mut output, .. } = self.docker.start_exec(&exec.id, None).await? {
@@ -264,7 +279,9 @@ impl Engine {
             }
             let code = self.docker.inspect_exec(&exec.id).await?.exit_code;
             Ok((code.unwrap_or(-1), said))
-        })
+        };
+        let what = || format!("cannot run a command in the container {name}");
+        self.wait(what, async { tokio::time::timeout(ANSWER, run).await.unwrap_or(Err(TimedOut)) })
     }
 
     pub fn volume(&self, name: &str) -> Result<Option<Volume>> {
@@ -278,6 +295,15 @@ impl Engine {
         let options = ListVolumesOptionsBuilder::default().filters(&filters).build();
         let found = self.wait(|| "cannot list volumes".into(), self.docker.list_volumes(Some(options)))?;
         Ok(found.volumes.unwrap_or_default().into_iter().map(|volume| (volume.name, volume.labels)).collect())
+    }
+
+    /// Those whose names begin so.
+    pub fn volumes_called(&self, begin: &str) -> Result<Vec<String>> {
+        let filters = HashMap::from([("name", vec![begin.to_owned()])]);
+        let options = ListVolumesOptionsBuilder::default().filters(&filters).build();
+        let found = self.wait(|| "cannot list volumes".into(), self.docker.list_volumes(Some(options)))?;
+        let names = found.volumes.unwrap_or_default().into_iter().map(|volume| volume.name);
+        Ok(names.filter(|name| name.starts_with(begin)).collect())
     }
 
     pub fn make_volume(&self, name: &str, labels: HashMap<String, String>) -> Result<()> {

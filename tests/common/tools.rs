@@ -37,19 +37,19 @@ pub fn succeed(command: &mut Command) -> String {
 }
 
 /// A program in a process group of its own that ends with the value.
-struct Daemon {
+pub struct Daemon {
     child: Child,
     log: PathBuf,
 }
 
 impl Daemon {
-    fn start(command: &mut Command, log: PathBuf) -> Daemon {
+    pub fn start(command: &mut Command, log: PathBuf) -> Daemon {
         let out = fs::File::create(&log).unwrap();
         command.stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out).process_group(0);
         Daemon { child: command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}")), log }
     }
 
-    fn wait_until(&mut self, what: &str, mut ready: impl FnMut() -> bool) {
+    pub fn wait_until(&mut self, what: &str, mut ready: impl FnMut() -> bool) {
         let start = Instant::now();
         while !ready() {
             let ended = self.child.try_wait().unwrap();

@@ -1,4 +1,4 @@
-//! `kollage deploy` on Debian's dockerd, with services of busybox started by the real runtime.
+//! `kollage deploy` on Debian's dockerd and podman, with services of busybox started by the real runtime.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 
 use crate::sandbox::{Ran, Sandbox, busybox_rootfs, ran};
+use crate::support::{Podman, PodmanService};
 use crate::tools::{Docker, Registry, ready, run};
 
 const START: &str = r#"
@@ -67,21 +68,52 @@ title = "Note that this was done"
 run = ["/bin/busybox", "sh", "-c", "echo reset >> /data/log"]
 "#;
 
-fn shipped() -> &'static Path {
+pub fn shipped() -> &'static Path {
     crate::runtime::shipped(Path::new(env!("CARGO_MANIFEST_DIR")))
+}
+
+enum Engine {
+    Docker(Docker),
+    Podman(Podman, PodmanService),
+}
+
+impl Engine {
+    fn docker() -> Option<Engine> {
+        ready(&["dockerd", "docker", "busybox"]).then(|| Engine::Docker(Docker::start()))
+    }
+
+    fn podman() -> Option<Engine> {
+        if !ready(&["podman", "runc", "busybox"]) {
+            return None;
+        }
+        let podman = Podman::new();
+        let service = podman.serve();
+        Some(Engine::Podman(podman, service))
+    }
+
+    fn host(&self) -> String {
+        match self {
+            Engine::Docker(docker) => docker.host(),
+            Engine::Podman(_, service) => service.host(),
+        }
+    }
+
+    fn run(&self, args: &[&str]) -> String {
+        match self {
+            Engine::Docker(docker) => docker.run(args),
+            Engine::Podman(podman, _) => podman.run(args),
+        }
+    }
 }
 
 struct Place {
     sandbox: Sandbox,
-    docker: Docker,
+    engine: Engine,
     ports: [u16; 2],
 }
 
 impl Place {
-    fn new() -> Option<Place> {
-        if !ready(&["dockerd", "docker", "busybox"]) {
-            return None;
-        }
+    fn new(engine: Engine) -> Place {
         let sandbox = Sandbox::new();
         sandbox.write("kollage.toml", "[build]\nbase = \"debian\"\n");
         sandbox.write("start-scripts/web/start.toml", START);
@@ -91,16 +123,16 @@ impl Place {
         fs::create_dir(sandbox.path("flag")).unwrap();
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let ports = listeners.map(|listener| listener.local_addr().unwrap().port());
-        let place = Place { sandbox, docker: Docker::start(), ports };
+        let place = Place { sandbox, engine, ports };
         let says = |what: &str| {
             format!(
                 "#!/bin/sh\nmkdir -p /www; echo {what} > /www/index.html\nexec /bin/busybox httpd -f -p $1 -h /www\n"
             )
         };
-        place.image("web:1", &says("one"));
-        place.image("web:2", &says("two"));
-        place.image("web:3", "#!/bin/sh\necho cannot go on >&2\nexit 7\n");
-        Some(place)
+        place.image("localhost/web:1", &says("one"));
+        place.image("localhost/web:2", &says("two"));
+        place.image("localhost/web:3", "#!/bin/sh\necho cannot go on >&2\nexit 7\n");
+        place
     }
 
     /// Busybox and what serves.
@@ -112,7 +144,7 @@ impl Place {
         fs::write(root.join("bin/serve"), serve).unwrap();
         run("chmod", &["0755", root.join("bin/serve").to_str().unwrap()]);
         run("tar", &["-C", root.to_str().unwrap(), "-cf", tar.to_str().unwrap(), "."]);
-        self.docker.run(&["import", tar.to_str().unwrap(), name]);
+        self.engine.run(&["import", tar.to_str().unwrap(), name]);
     }
 
     /// Two services, the second of which needs the first.
@@ -144,7 +176,7 @@ health_timeout = 60
 [[service]]
 name = "back"
 start = "web"
-image = "web:1"
+image = "localhost/web:1"
 network = "host"
 environment = {{ PORT = "{first}" }}
 tasks = {{ first = [] }}
@@ -155,31 +187,45 @@ tasks = {{ first = [] }}
 
     fn deploy(&self, args: &[&str]) -> Ran {
         let mut command = self.sandbox.command(&[&["deploy"], args].concat());
-        ran(command.env("DOCKER_HOST", self.docker.host()).env("WEB_PASSWORD", "hunter2-xyz"))
+        ran(command.env("DOCKER_HOST", self.engine.host()).env("WEB_PASSWORD", "hunter2-xyz"))
     }
 
     fn id(&self, container: &str) -> String {
-        self.docker.run(&["inspect", "--format", "{{.Id}} {{.State.StartedAt}}", container])
+        self.engine.run(&["inspect", "--format", "{{.Id}} {{.State.StartedAt}}", container])
     }
 
     fn log(&self) -> String {
-        self.docker.run(&["exec", "site-front", "/bin/busybox", "cat", "/data/log"])
+        self.engine.run(&["exec", "site-front", "/bin/busybox", "cat", "/data/log"])
     }
 
     /// What the front service answers.
     fn page(&self) -> String {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.ports[1])).unwrap();
-        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer.lines().last().unwrap_or_default().to_owned()
+        ask(self.ports[1])
     }
+}
+
+/// The last line that is answered.
+pub fn ask(port: u16) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.lines().last().unwrap_or_default().to_owned()
 }
 
 #[test]
 fn a_deployment_comes_up_is_upgraded_goes_back_and_goes_away() {
-    let Some(place) = Place::new() else { return };
-    place.deployment("web:1", "");
+    Engine::docker().into_iter().for_each(life);
+}
+
+#[test]
+fn podman_does_the_same() {
+    Engine::podman().into_iter().for_each(life);
+}
+
+fn life(engine: Engine) {
+    let place = Place::new(engine);
+    place.deployment("localhost/web:1", "");
 
     // The second task fails; what was done before it isn't done again.
     let ran = place.deploy(&["up"]).exits(1).says("the task flag of front failed with exit code");
@@ -205,19 +251,20 @@ fn a_deployment_comes_up_is_upgraded_goes_back_and_goes_away() {
     place.deploy(&["task", "front", "look", "-e", "PORTS=x"]).exits(2).says("did you mean `PORT`?");
     place.deploy(&["task", "front", "reset"]).exits(1).says("front stays stopped");
     place.deploy(&["task", "front", "look"]).exits(1).says("takes front running, and it isn't");
+    assert!(place.deploy(&["status"]).ok().stdout.contains("ended ("));
     place.deploy(&["up"]).ok().says("front: Start it again");
     place.deploy(&["task", "front", "reset", "-e", "MAY=yes"]).ok().says("[4/4] front: Wait until it is well");
     assert_eq!((place.page(), place.log()), ("one".into(), "bootstrap\nreset\n".into()));
-    place.docker.run(&["exec", "site-front", "/bin/busybox", "sed", "-i", "/reset/d", "/data/log"]);
+    place.engine.run(&["exec", "site-front", "/bin/busybox", "sed", "-i", "/reset/d", "/data/log"]);
     let before = (place.id("site-back"), place.id("site-front"));
 
     // Only what changed is touched, and what changed is named.
-    place.deployment("web:1", ", LANGUAGE = \"de\"");
+    place.deployment("localhost/web:1", ", LANGUAGE = \"de\"");
     place.deploy(&["up"]).ok().says("front: Replace it: new environment");
     assert_eq!(before.0, place.id("site-back"));
     assert_eq!(place.log(), "bootstrap\n");
 
-    place.deployment("web:2", ", LANGUAGE = \"de\"");
+    place.deployment("localhost/web:2", ", LANGUAGE = \"de\"");
     let status = place.deploy(&["status", "--format", "json"]).ok().json();
     assert_eq!(status[1]["changed"], serde_json::json!(["image"]), "{status}");
     place.deploy(&["up"]).ok();
@@ -225,12 +272,12 @@ fn a_deployment_comes_up_is_upgraded_goes_back_and_goes_away() {
     place.deploy(&["up"]).ok().says("nothing was touched");
 
     // The new image doesn't come up: the old one runs again, and nothing was finished.
-    place.deployment("web:3", ", LANGUAGE = \"de\"");
+    place.deployment("localhost/web:3", ", LANGUAGE = \"de\"");
     let front = place.id("site-front");
     place.deploy(&["up"]).exits(1).says("the container that ran before runs again").says("cannot go on");
     assert_eq!((place.page(), place.log()), ("two".into(), "bootstrap\nupgrade\nfinish\nupgrade\n".into()));
     assert_eq!(front.split(' ').next(), place.id("site-front").split(' ').next());
-    place.deployment("web:2", ", LANGUAGE = \"de\"");
+    place.deployment("localhost/web:2", ", LANGUAGE = \"de\"");
     place.deploy(&["up"]).ok().says("nothing was touched");
 
     // Data stays unless it is to go.
@@ -239,16 +286,14 @@ fn a_deployment_comes_up_is_upgraded_goes_back_and_goes_away() {
     place.deploy(&["up"]).ok();
     assert_eq!(place.log(), "bootstrap\nupgrade\nfinish\nupgrade\n");
     place.deploy(&["down", "--volumes"]).ok().says("Remove the volume site-data and all data in it");
-    assert_eq!(place.docker.run(&["ps", "-aq"]) + &place.docker.run(&["volume", "ls", "-q"]), "");
+    assert_eq!(place.engine.run(&["ps", "-aq"]) + &place.engine.run(&["volume", "ls", "-q"]), "");
 }
 
 /// Everything comes from a registry that wants a login, the runtime as an image; other services are reached by name.
 #[test]
 fn a_deployment_with_a_network_of_its_own_comes_from_a_registry() {
-    let Some(place) = Place::new() else { return };
-    if !ready(&["docker-registry", "skopeo"]) {
-        return;
-    }
+    let Some(engine) = Engine::docker().filter(|_| ready(&["docker-registry", "skopeo"])) else { return };
+    let place = Place::new(engine);
     let registry = Registry::start(true);
     let address = registry.address();
     let auth = place.sandbox.path("auth.json").display().to_string();
@@ -266,11 +311,11 @@ fn a_deployment_with_a_network_of_its_own_comes_from_a_registry() {
     };
     pack("0");
     let image = format!("{address}/web:1");
-    place.docker.run(&["tag", "web:1", &image]);
-    place.docker.run(&["login", "--username", "me", "--password", "s3cret", address]);
-    place.docker.run(&["push", "-q", &image]);
-    place.docker.run(&["rmi", &image, "web:1"]);
-    place.docker.run(&["logout", address]);
+    place.engine.run(&["tag", "localhost/web:1", &image]);
+    place.engine.run(&["login", "--username", "me", "--password", "s3cret", address]);
+    place.engine.run(&["push", "-q", &image]);
+    place.engine.run(&["rmi", &image, "localhost/web:1"]);
+    place.engine.run(&["logout", address]);
     let deployment = format!(
         r#"
 [deployment]
@@ -301,7 +346,7 @@ tasks = {{ first = [] }}
     place.sandbox.write("deployment.toml", &deployment);
     let login = |file: &str, args: &[&str]| {
         let mut command = place.sandbox.command(&[&["deploy"], args].concat());
-        ran(command.env("DOCKER_HOST", place.docker.host()).env("REGISTRY_AUTH_FILE", file))
+        ran(command.env("DOCKER_HOST", place.engine.host()).env("REGISTRY_AUTH_FILE", file))
     };
     let refused = login("/nowhere", &["up"]).exits(1).says(&format!("cannot get the image {address}/start:1"));
     assert!(!refused.stderr.contains("s3cret"), "{}", refused.stderr);
@@ -312,21 +357,21 @@ tasks = {{ first = [] }}
     assert!(!up.stderr.contains("s3cret"), "{}", up.stderr);
     assert_eq!(place.page(), "one");
     let ask = ["exec", "shop-front", "/bin/busybox", "wget", "-q", "-O", "-", "http://back/"];
-    assert_eq!(place.docker.run(&ask), "one\n");
+    assert_eq!(place.engine.run(&ask), "one\n");
     deploy(&["task", "front", "look"]).ok().says("    one");
     deploy(&["up"]).ok().says("nothing was touched");
 
     // Another runtime under the same name: what runs is started anew with it, and the old one goes away.
     pack("86400");
-    place.docker.run(&["rmi", "-f", &format!("{address}/start:1")]);
+    place.engine.run(&["rmi", "-f", &format!("{address}/start:1")]);
     deploy(&["up"]).ok().says("front: Replace it: new start runtime").says("a copy of the start runtime");
     assert_eq!(
-        (place.page(), place.docker.run(&["volume", "ls", "-q"]).matches("..bundle.").count()),
+        (place.page(), place.engine.run(&["volume", "ls", "-q"]).matches("..bundle.").count()),
         ("one".into(), 1)
     );
     deploy(&["down", "--volumes"]).ok();
-    let left = place.docker.run(&["ps", "-aq"]) + &place.docker.run(&["volume", "ls", "-q"]);
-    assert_eq!(left + &place.docker.run(&["network", "ls", "-q", "--filter", "name=shop"]), "");
+    let left = place.engine.run(&["ps", "-aq"]) + &place.engine.run(&["volume", "ls", "-q"]);
+    assert_eq!(left + &place.engine.run(&["network", "ls", "-q", "--filter", "name=shop"]), "");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What the tests with real peers share: a small image in a store.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
@@ -8,7 +9,7 @@ pub use crate::room::{Image, Room};
 pub use crate::tools::{Docker, Registry, ready, run};
 
 use crate::room::put_image;
-use crate::tools::succeed;
+use crate::tools::{Daemon, succeed};
 use kollage::event::Cancel;
 use kollage::image::digest::Digest;
 use kollage::image::store::{Codec, Store};
@@ -90,11 +91,47 @@ impl Podman {
         Podman { dir: tempfile::tempdir().unwrap() }
     }
 
-    pub fn run(&self, args: &[&str]) -> String {
+    fn command(&self) -> Command {
         let path = |name: &str| self.dir.path().join(name);
         let mut command = Command::new("podman");
         command.arg("--root").arg(path("root")).arg("--runroot").arg(path("run")).arg("--tmpdir").arg(path("tmp"));
-        command.args(["--storage-driver=vfs", "--cgroup-manager=cgroupfs", "--events-backend=none"]);
-        succeed(command.args(args))
+        command.args(["--storage-driver=vfs", "--cgroup-manager=cgroupfs", "--events-backend=file"]);
+        // crun takes no mixture of cgroups, and limits can't be raised where root may not.
+        fs::write(
+            path("containers.conf"),
+            "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n",
+        )
+        .unwrap();
+        command.arg("--runtime=runc").env("CONTAINERS_CONF", path("containers.conf"));
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> String {
+        succeed(self.command().args(args))
+    }
+
+    /// Answers on a socket, as `systemctl start podman.socket` has it.
+    pub fn serve(&self) -> PodmanService {
+        // Sockets have short names.
+        let dir = tempfile::Builder::new().prefix("pod").tempdir_in("/tmp").unwrap();
+        let socket = dir.path().join("sock");
+        let mut command = self.command();
+        command.args(["system", "service", "--time=0"]).arg(format!("unix://{}", socket.display()));
+        let mut daemon = Daemon::start(&mut command, dir.path().join("log"));
+        daemon.wait_until("podman", || UnixStream::connect(&socket).is_ok());
+        PodmanService { _daemon: daemon, dir }
+    }
+}
+
+pub struct PodmanService {
+    // Ends before its directory goes away.
+    _daemon: Daemon,
+    dir: tempfile::TempDir,
+}
+
+impl PodmanService {
+    /// For DOCKER_HOST.
+    pub fn host(&self) -> String {
+        format!("unix://{}", self.dir.path().join("sock").display())
     }
 }
