@@ -149,6 +149,7 @@ fn with_host<T>(
     let engine = Engine::connect(&address(at.host.as_deref(), &app.env)?, &cancel)?;
     let lookup = |name: &str| app.env.named(name);
     let credentials = Credentials::load(&machine::auth_files(&app.env))?;
+    let credentials = credentials.with_path(app.env.path.clone().unwrap_or_default());
     let sink = Lines { look: app.look };
     act(&Host { deployment, engine: &engine, lookup: &lookup, credentials: &credentials, sink: &sink, cancel: &cancel })
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::bundle::{self, Mounted};
 use super::container::{self, DEPLOYMENT, Made, Parts};
 use super::definition::{Deployment, Service, runtime};
-use super::engine::Engine;
+use super::engine::{Access, Engine};
 use super::plan::{self, Action, MARK, Step, When};
 use super::secrets::Secrets;
 use crate::error::{Error, Result};
@@ -87,7 +87,8 @@ impl Carrier<'_> {
     fn pull(&self, reference: &str) -> Result<()> {
         let parsed = reference.parse::<Reference>()?;
         match self.credentials.lookup(&parsed) {
-            Login::Login(login) => self.engine.pull(reference, Some(login)),
+            Login::Login(login) => self.engine.pull(reference, Some(Access::Login(login))),
+            Login::Token(token) => self.engine.pull(reference, Some(Access::Token(token))),
             Login::Nothing => self.engine.pull(reference, None),
             Login::Unusable(hint) => self.engine.pull(reference, None).map_err(|error| error.hint(hint)),
         }

@@ -25,11 +25,18 @@ use crate::engine::embedded::output::Lines;
 use crate::error::{Context as _, Error, Result};
 use crate::event::Cancel;
 use crate::registry::Login;
+use crate::registry::credentials::RefreshToken;
 
 pub struct Engine {
     docker: Docker,
     runtime: Runtime,
     cancel: Cancel,
+}
+
+/// What a registry wants to see.
+pub enum Access {
+    Login(Login),
+    Token(RefreshToken),
 }
 
 /// What an image of the engine says about itself.
@@ -147,12 +154,14 @@ impl Engine {
         })
     }
 
-    pub fn pull(&self, reference: &str, login: Option<Login>) -> Result<()> {
+    pub fn pull(&self, reference: &str, access: Option<Access>) -> Result<()> {
         let options = CreateImageOptionsBuilder::default().from_image(reference).build();
-        let login = login.map(|login| DockerCredentials {
-            username: Some(login.username),
-            password: Some(login.password),
-            ..DockerCredentials::default()
+        let none = DockerCredentials::default;
+        let login = access.map(|access| match access {
+            Access::Login(Login { username, password }) => {
+                DockerCredentials { username: Some(username), password: Some(password), ..none() }
+            }
+            Access::Token(RefreshToken(token)) => DockerCredentials { identitytoken: Some(token), ..none() },
         });
         let pulled = self.wait(|| format!("cannot get the image {reference}"), async {
             let mut stream = self.docker.create_image(Some(options), None, login);
