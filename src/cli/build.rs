@@ -437,9 +437,10 @@ impl Publishing {
 /// Stands where a name is needed for something that has none and shows none.
 const NAMELESS: &str = "image:latest";
 
-/// An image below a plugin has no name because what is above it has it.
+/// An image, or a plugin, below a plugin has no name because what is above it has it.
 fn has_plugin(graph: &Graph, node: &Node) -> bool {
-    graph.nodes.iter().any(|n| matches!(&n.kind, NodeKind::Plugin { image, .. } if *image == node.name))
+    let is_above = |n: &Node| n.needs.iter().any(|edge| graph.node(edge.to).name == node.name);
+    graph.nodes.iter().any(|n| matches!(&n.kind, NodeKind::Plugin { .. }) && is_above(n))
 }
 
 /// A Dockerfile built without `-t` can only go where images have no names.

@@ -49,6 +49,21 @@ fn a_plugin_that_changes_its_parent_undeclared_is_named() {
 }
 
 #[test]
+fn an_image_with_two_plugins_is_written_under_its_one_name() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = catalogue(&[("one", "", "echo > /etc/one"), ("two", "", "echo > /etc/two")]);
+    let dest = sandbox.path("image.tar");
+    let output = format!("type=docker,dest={}", dest.display());
+    sandbox.run(&["build", "service", "--plugin", "service=one,two", "-o", &output]).ok();
+    let manifest = crate::tools::run("tar", &["-xOf", dest.to_str().unwrap(), "manifest.json"]);
+    let images: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+    assert_eq!(images.as_array().unwrap().len(), 1, "{images}");
+    assert!(images[0]["RepoTags"][0].as_str().unwrap().starts_with("kollage/service:"), "{images}");
+}
+
+#[test]
 fn two_plugins_that_write_one_file_are_named() {
     if !is_root() {
         return;
