@@ -16,6 +16,7 @@ mod deploy;
 mod fetch;
 mod images;
 mod interrupt;
+mod little;
 mod options;
 mod overlay;
 mod plugins;
