@@ -6,6 +6,7 @@
 //!   [`fit`]: whether plugins fit what is below them
 //! - [`engine`]: what a plan is carried out with; [`image`]: layers, configurations, archives, the store;
 //!   [`registry`]: pull; [`fetch`]: files from web addresses and git repositories; [`net`]: what these two share
+//! - [`export`]: the graph for engines and CIs that are there already
 //! - [`start`]: how services are started, apart from their images; [`deploy`]: services that run together
 //! - [`report`]: events to what a person or a machine reads; [`cli`]: the command line
 //! - [`diag`], [`error`], [`event`], [`quantity`], [`suggest`]: what every room speaks; [`userns`]:
@@ -22,6 +23,7 @@ pub mod dockerfile;
 pub mod engine;
 pub mod error;
 pub mod event;
+pub mod export;
 pub mod fetch;
 pub mod fit;
 pub mod graph;

@@ -71,6 +71,8 @@ pub enum Command {
     Graph(GraphArgs),
     /// Write the Dockerfile and the context of each image
     Render(Render),
+    /// Write the graph for docker buildx bake, or a pipeline for a CI
+    Export(Export),
     /// Run a command in an image
     Run(RunArgs),
     /// Open a shell in an image, or in what one of its steps left
@@ -110,6 +112,8 @@ impl Command {
             | Command::Plugin(PluginArgs { command: PluginCommand::Check(_) })
             | Command::Images(_) => true,
             Command::Plugin(_) => false,
+            // For bases that only Kollage can make.
+            Command::Export(args) => args.format == ExportFormat::Bake,
             Command::Start(StartArgs {
                 command: StartCommand::Check(_) | StartCommand::Adopt(_) | StartCommand::Push(_),
             }) => true,
@@ -599,6 +603,44 @@ pub struct Render {
     /// Directory to write to; one folder an image [default: show the Dockerfiles]
     #[arg(short, long = "output", value_name = "DIR")]
     pub output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct Export {
+    #[command(flatten)]
+    pub select: Select,
+    #[command(flatten)]
+    pub settings: Settings,
+    /// What to write
+    #[arg(long, value_name = "FORMAT")]
+    pub format: ExportFormat,
+    /// Directory to write to for bake, file for a pipeline [default: show the pipeline]
+    #[arg(short, long = "output", value_name = "DIR|FILE")]
+    pub output: Option<PathBuf>,
+    /// Write nothing; show what would change, and exit with 4 if something would
+    #[arg(long, requires = "output")]
+    pub check: bool,
+    /// Where secrets come from, for the images that ask for them
+    #[arg(long = "secret", value_name = "id=ID[,src=FILE|,env=NAME]")]
+    pub secrets: Vec<String>,
+    /// ssh-agent or keys, for the images that ask for them
+    #[arg(long = "ssh", value_name = "default|ID[=SOCKET|KEY[,KEY]]")]
+    pub ssh: Vec<String>,
+    /// Label of the runners of GitHub or GitLab that build
+    #[arg(long, value_name = "LABEL")]
+    pub runner: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// docker-bake.json, with Dockerfiles and contexts beside it
+    Bake,
+    /// A workflow of GitHub Actions
+    Github,
+    /// A pipeline of GitLab CI
+    Gitlab,
+    /// A Task and a Pipeline of Tekton
+    Tekton,
 }
 
 #[derive(Debug, Args)]

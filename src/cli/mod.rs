@@ -21,6 +21,7 @@ mod deploy;
 mod doctor;
 mod entitlements;
 mod environment;
+mod export;
 mod graph;
 mod images;
 mod init;
@@ -116,6 +117,7 @@ impl App {
             Command::Images(args) => images::run(self, &args),
             Command::Graph(args) => graph::run(self, &args),
             Command::Render(args) => render::run(self, &args),
+            Command::Export(args) => export::run(self, &args),
             Command::Run(args) => run::run(self, &args),
             Command::Shell(args) => shell::run(self, &args),
             Command::Report(args) => report::run(self, &args),

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
 use super::definition::Deployment;
@@ -22,6 +23,9 @@ pub struct Rendering {
     /// What a person has to do besides, each a sentence or a command.
     pub notes: Vec<String>,
 }
+
+/// The mode of a symbolic link; its bytes are what it points to.
+pub const LINK: u32 = 0o120_777;
 
 #[derive(Debug)]
 pub struct Rendered {
@@ -123,6 +127,11 @@ fn lines(paths: &BTreeSet<&str>) -> Vec<u8> {
 /// The mode is there before the content is.
 fn put(path: &Path, file: &Rendered) -> Result<()> {
     let staged = Staged::beside(path)?;
+    if file.mode == LINK {
+        let target = std::ffi::OsStr::from_bytes(&file.bytes);
+        symlink(target, staged.path()).unusable(|| format!("cannot write `{}`", path.display()))?;
+        return staged.put_in_place();
+    }
     let mut out = staged.create_file()?;
     out.set_permissions(fs::Permissions::from_mode(file.mode))
         .and_then(|()| out.write_all(&file.bytes))
@@ -134,6 +143,9 @@ fn put(path: &Path, file: &Rendered) -> Result<()> {
 fn present(path: &Path) -> Result<Option<(Vec<u8>, u32)>> {
     let read = || -> io::Result<(Vec<u8>, u32)> {
         let meta = fs::symlink_metadata(path)?;
+        if meta.is_symlink() {
+            return Ok((fs::read_link(path)?.into_os_string().into_vec(), LINK));
+        }
         if !meta.is_file() {
             return Err(io::Error::other("it is no file"));
         }

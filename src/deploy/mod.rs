@@ -18,7 +18,7 @@ pub mod schema;
 pub mod secrets;
 #[cfg(test)]
 mod tests;
-mod yaml;
+pub(crate) mod yaml;
 
 pub use definition::Deployment;
 pub use kubernetes::BundleBy;
