@@ -68,6 +68,7 @@ fn plain(distribution: &str, suite: &str) -> Bootstrap {
         keyring: None,
         variant: "minbase".into(),
         packages: Vec::new(),
+        snapshot: None,
     }
 }
 

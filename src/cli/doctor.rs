@@ -175,6 +175,7 @@ fn bootstrap() -> Finding {
         keyring: None,
         variant: "minbase".into(),
         packages: Vec::new(),
+        snapshot: None,
     });
     match crate::engine::embedded::base_preflight(&wanted) {
         Ok(()) => Finding::ok("bootstrap", "Debian bases can be made from packages"),

@@ -141,6 +141,8 @@ pub struct Bootstrap {
     /// mmdebstrap's variants: `minbase` by default.
     pub variant: String,
     pub packages: Vec<String>,
+    /// The moment of Debian's archive, `20261130T000000Z`; None: what the mirror has.
+    pub snapshot: Option<String>,
 }
 
 /// Everything that is needed to build one node.

@@ -16,6 +16,7 @@
 //! | platform | yes | yes | |
 //! | SOURCE_DATE_EPOCH | yes | yes | it clamps the times in a layer |
 //! | labels that the definition adds, checks | yes | no | |
+//! | kollage.lock | no | no | what it pins counts where it is used: a base's digest, a remote's pin, lines of the Dockerfile |
 //! | layer format | yes | yes | `SCHEMA`; the codec only names another form of the same layer |
 //!
 //! Deliberately outside: the host's CA bundle and proxy (lent, never kept), names and tags, build dates, the engine,
@@ -238,6 +239,9 @@ pub fn base_key(
             packages.sort();
             packages.dedup();
             list(&mut hasher, "packages", &packages);
+            if let Some(moment) = &b.snapshot {
+                hasher.part("snapshot", moment);
+            }
         }
         BaseSource::OciLayout { path, reference } | BaseSource::DockerArchive { path, reference } => {
             hasher.part("archive", "");

@@ -17,6 +17,7 @@ fn job(mirror: Option<&str>) -> BaseJob {
         keyring: None,
         variant: "minbase".into(),
         packages: vec!["usr-is-merged".into()],
+        snapshot: None,
     });
     BaseJob {
         key: key(&format!("bookworm {mirror:?}")),

@@ -50,6 +50,12 @@ pub fn preflight(wanted: &Bootstrap) -> Result<()> {
         .cause("its packages have files of other users than root")
         .hint(format!("as root: `{}`, and install uidmap; or begin with an image that is there", userns::RANGES)));
     }
+    if let (Some(_), Some(Tool::Debootstrap(_))) = (&wanted.snapshot, find_tool()) {
+        let message = format!("the base {}:{} as it was once needs mmdebstrap", wanted.distribution, wanted.suite);
+        return Err(Error::unusable(message)
+            .cause("debootstrap takes one archive, and Debian's security updates are in another")
+            .hint("apt-get install mmdebstrap"));
+    }
     let no_tool = find_tool().is_none().then(|| no_tool(wanted));
     match (no_tool, keyring_problem(wanted, Path::new(KEYRINGS))) {
         (None, None) => Ok(()),
@@ -173,9 +179,13 @@ fn failed(wanted: &Bootstrap, report: &Report, last: &VecDeque<String>) -> Error
         error = error.cause(line.trim());
     }
     match (unreachable, inner.hint_text()) {
-        (true, _) => {
-            error.hint("its mirror could not be reached: see `mirror` in the definition, and the machine's network")
-        }
+        (true, _) => error.hint(match &wanted.snapshot {
+            None => "its mirror could not be reached: see `mirror` in the definition, and the machine's network",
+            Some(_) => {
+                "Debian's archive of snapshots could not be reached, or has no such day: `[build.debian] snapshot = \
+                     \"none\"` takes what mirrors have now"
+            }
+        }),
         (false, Some(hint)) => error.hint(hint),
         (false, None) => error,
     }
@@ -201,9 +211,30 @@ fn mmdebstrap(program: &Path, wanted: &Bootstrap, merged_usr: bool) -> Vec<Strin
         argv.push(format!("--hook-dir={MERGED_USR_HOOK}"));
     }
     argv.push(format!("--customize-hook={FORGET_HOST}"));
+    if wanted.snapshot.is_some() {
+        // What an archive had once was valid then. It stays in the base, whose sources are the same.
+        argv.push("--aptopt=Acquire::Check-Valid-Until \"false\"".into());
+    }
     argv.extend([wanted.suite.clone(), "-".into()]);
     argv.extend(wanted.mirror.clone());
+    argv.extend(wanted.snapshot.iter().flat_map(|moment| snapshot_sources(wanted, moment)));
     argv
+}
+
+/// Debian's own archive of what it had, which mirrors don't have.
+const SNAPSHOTS: &str = "http://snapshot.debian.org/archive";
+
+/// What a stable suite has on a mirror, as it was at one moment.
+fn snapshot_sources(wanted: &Bootstrap, moment: &str) -> Vec<String> {
+    let suite = &wanted.suite;
+    let components = if wanted.components.is_empty() { "main".into() } else { wanted.components.join(" ") };
+    let line = |archive: &str, suite: &str| format!("deb {SNAPSHOTS}/{archive}/{moment}/ {suite} {components}");
+    let mut lines = vec![line("debian", suite)];
+    if !matches!(suite.as_str(), "sid" | "unstable" | "experimental" | "rc-buggy") {
+        lines.push(line("debian", &format!("{suite}-updates")));
+        lines.push(line("debian-security", &format!("{suite}-security")));
+    }
+    lines
 }
 
 fn debootstrap(program: &Path, wanted: &Bootstrap, target: &Path) -> Vec<String> {
@@ -284,6 +315,7 @@ mod tests {
             keyring: Some("/k.gpg".into()),
             variant: "minbase".into(),
             packages: vec!["ca-certificates".into(), "usr-is-merged".into()],
+            snapshot: None,
         }
     }
 
@@ -296,6 +328,19 @@ mod tests {
              --include=ca-certificates,usr-is-merged --keyring=/k.gpg \
              --hook-dir=/usr/share/mmdebstrap/hooks/maybe-merged-usr \
              --customize-hook=rm -f \"$1/etc/resolv.conf\" \"$1/etc/hostname\" bookworm - http://localhost/debian"
+        );
+        let once = Bootstrap { mirror: None, snapshot: Some("20261130T000000Z".into()), ..wanted() };
+        let line = mmdebstrap(Path::new("/m"), &once, false);
+        assert_eq!(
+            line[line.len() - 6..],
+            [
+                "--aptopt=Acquire::Check-Valid-Until \"false\"",
+                "bookworm",
+                "-",
+                "deb http://snapshot.debian.org/archive/debian/20261130T000000Z/ bookworm main contrib",
+                "deb http://snapshot.debian.org/archive/debian/20261130T000000Z/ bookworm-updates main contrib",
+                "deb http://snapshot.debian.org/archive/debian-security/20261130T000000Z/ bookworm-security main contrib",
+            ]
         );
         let bare = Bootstrap { mirror: None, keyring: None, packages: Vec::new(), variant: "-".into(), ..wanted() };
         let line = debootstrap(Path::new("/d"), &bare, Path::new("/t")).join(" ");
