@@ -36,6 +36,8 @@ fn main() {
         no_cache: NoCache::Nothing,
         refresh: false,
         surroundings: Surroundings::default(),
+        locked: Default::default(),
+        only_locked: false,
     };
     let inputs = Inputs { target: None, build_args: BTreeMap::new(), platform, contexts: Default::default() };
     let table = HashTable::default();

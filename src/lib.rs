@@ -6,7 +6,7 @@
 //!   [`fit`]: whether plugins fit what is below them
 //! - [`engine`]: what a plan is carried out with; [`image`]: layers, configurations, archives, the store;
 //!   [`registry`]: pull; [`fetch`]: files from web addresses and git repositories; [`net`]: what these two share
-//! - [`export`]: the graph for engines and CIs that are there already
+//! - [`lock`]: what names that move stood for; [`export`]: the graph for engines and CIs that are there already
 //! - [`start`]: how services are started, apart from their images; [`deploy`]: services that run together
 //! - [`report`]: events to what a person or a machine reads; [`cli`]: the command line
 //! - [`diag`], [`error`], [`event`], [`quantity`], [`suggest`]: what every room speaks; [`userns`]:
@@ -28,6 +28,7 @@ pub mod fetch;
 pub mod fit;
 pub mod graph;
 pub mod image;
+pub mod lock;
 pub mod net;
 pub mod quantity;
 pub mod registry;

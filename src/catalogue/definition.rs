@@ -224,6 +224,7 @@ fn read_check(reader: &mut Reader<'_>) -> Option<Check> {
 
 fn read_source(reader: &mut Reader<'_>, dir: &Path) -> Option<SourceDef> {
     const KINDS: [&str; 4] = ["pypi", "git", "url", "local"];
+    const MORE: [&str; 4] = ["ref", "subdir", "version", "sha256"];
     let said: Vec<&str> = KINDS.into_iter().filter(|k| reader.has(k)).collect();
     if let Some(key) = ["git", "url"].into_iter().find(|key| holds_credentials(reader, key)) {
         // Without a place and without the text: both would show what must not be shown.
@@ -233,7 +234,7 @@ fn read_source(reader: &mut Reader<'_>, dir: &Path) -> Option<SourceDef> {
             format!("`{}` in {}, line {line}, holds a password or token", reader.name(key), place.file.path.display());
         let hint = "leave it out of the address: it would end up in logs and images; use a credential helper of git";
         reader.out.problems.push(Diagnostic::error(message).hint(hint));
-        for key in KINDS.into_iter().chain(["ref", "sha256"]) {
+        for key in KINDS.into_iter().chain(MORE) {
             reader.node(key);
         }
         return None;
@@ -246,7 +247,7 @@ fn read_source(reader: &mut Reader<'_>, dir: &Path) -> Option<SourceDef> {
         [] => {
             let hint = "one of `pypi`, `git`, `url`, `local`";
             reader.out.problems.push(error(reader.place, "the source says no kind").hint(hint));
-            for key in ["ref", "sha256"] {
+            for key in MORE {
                 reader.node(key);
             }
             return None;
@@ -256,7 +257,7 @@ fn read_source(reader: &mut Reader<'_>, dir: &Path) -> Option<SourceDef> {
             let place = reader.key_place(second).unwrap_or(reader.place);
             let message = format!("the source says two kinds, `{first}` and `{second}`");
             reader.out.problems.push(error(place, message).hint("keep one of them"));
-            for key in ["ref", "sha256"] {
+            for key in MORE {
                 reader.node(key);
             }
             return None;
@@ -272,7 +273,11 @@ fn read_source(reader: &mut Reader<'_>, dir: &Path) -> Option<SourceDef> {
                     false => Ok(()),
                 }
             });
-            git.map(|url| SourceDef::Git { url, reference })
+            let subdir = reader.form("subdir", "a directory of a repository", names::inside);
+            let version = reader.form("version", "a version", |text| {
+                text.parse::<pep440_rs::Version>().map(drop).map_err(|why| why.to_string())
+            });
+            git.map(|url| SourceDef::Git { url, reference, subdir, version })
         }
         "url" => {
             let sha256 = reader.form("sha256", "a sha256", names::sha256);

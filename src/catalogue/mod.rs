@@ -42,6 +42,7 @@ pub use release::Release;
 pub use settings::limit_of_steps;
 pub use types::*;
 
+use crate::lock::{self, Lock};
 use definition::{Folder, House, Loaded};
 
 impl Catalogue {
@@ -80,6 +81,7 @@ impl Catalogue {
             images,
             plugins,
             warnings: Diagnostics::default(),
+            lock: lock::load(root, &mut problems),
             touched,
         };
         let checker = check::Checker {
@@ -117,6 +119,7 @@ impl Catalogue {
             images,
             plugins: BTreeMap::new(),
             warnings: Diagnostics::default(),
+            lock: Lock::default(),
             recipes,
             touched: overlay::Touched::default(),
         };

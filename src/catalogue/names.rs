@@ -236,7 +236,7 @@ impl<'a> Requirement<'a> {
 }
 
 /// The name of a distribution as PyPI compares it: `Oslo.DB` and `oslo-db` are one.
-pub(super) fn normalised(name: &str) -> String {
+pub(crate) fn normalised(name: &str) -> String {
     let parts = name.split(['-', '_', '.']).filter(|part| !part.is_empty());
     parts.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
 }

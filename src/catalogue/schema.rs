@@ -105,6 +105,9 @@ fn kollage() -> Value {
             "registry": text("Registry in front of image names, with a path where there is one"),
             "tag": text("Tag of images; {release}, {base} and {base_tag} are filled in"),
             "source_date_epoch": epoch(),
+            "debian": table("Bases that are made of Debian's packages", json!({
+                "snapshot": text("Day of Debian's archive: 2026-11-30, auto for what kollage.lock says, or none"),
+            })),
             "ca_bundle": text("Certificates that are lent to steps: auto, off, or the path of a PEM file"),
             "compression": word("Of layers that are exported", &["gzip", "zstd"]),
             "network": word("Network of RUN steps", &["default", "none", "host"]),
@@ -153,6 +156,8 @@ fn definition(mut own: Value) -> Value {
                 "pypi": text("A requirement: keystone, keystone[ldap], keystone==30.0.0"),
                 "git": text("Address of a git repository"),
                 "ref": text("Branch, tag or commit in it"),
+                "subdir": text("Directory of it that has the package"),
+                "version": text("Version of the package, where only the history of the repository could tell it"),
                 "url": text("Address of a file"),
                 "sha256": text("Its digest"),
                 "local": text("Path in the definition's folder"),

@@ -15,7 +15,9 @@ use super::release;
 use super::tree::{self, Node, Table, Value};
 use super::types::{
     BuildSettings, CaBundle, ConfigFiles, EngineName, EngineSettings, Overrides, PackageType, Places, Policy, Settings,
+    Snapshot,
 };
+use crate::lock;
 use crate::suggest;
 
 /// Distributions whose package type is known; others need `base_package_type`.
@@ -212,6 +214,7 @@ fn read_build(reader: &mut Reader<'_>) -> BuildSettings {
         tag_template: reader.string("tag").unwrap_or_default(),
         tag: String::new(),
         source_date_epoch: reader.number("source_date_epoch", 0..=253_402_300_799),
+        snapshot: reader.table("debian", snapshot).unwrap_or_default(),
         ca_bundle: ca_bundle(reader),
         compression: reader
             .choice("compression", &[("gzip", Codec::Gzip), ("zstd", Codec::Zstd)])
@@ -267,6 +270,24 @@ fn metrics_file(reader: &mut Reader<'_>) -> Option<PathBuf> {
         false => Ok(()),
     })?;
     Some(beside(reader.value_place("metrics_file"), &path))
+}
+
+fn snapshot(reader: &mut Reader<'_>) -> Snapshot {
+    match reader.string("snapshot").as_deref() {
+        None | Some("none") => Snapshot::None,
+        Some("auto") => Snapshot::Locked,
+        // A day is what people write, a moment what archives are named by.
+        Some(text) if lock::is_snapshot(text) => Snapshot::At(text.to_owned()),
+        Some(text) if lock::is_snapshot(&format!("{}T000000Z", text.replace('-', ""))) => {
+            Snapshot::At(format!("{}T000000Z", text.replace('-', "")))
+        }
+        Some(other) => {
+            let message = format!("`{other}` is not a day of Debian's archive");
+            let hint = "it is \"2026-11-30\", \"20261130T103000Z\", \"auto\" for what kollage.lock says, or \"none\"";
+            reader.out.problems.push(error(reader.value_place("snapshot"), message).hint(hint));
+            Snapshot::None
+        }
+    }
 }
 
 fn ca_bundle(reader: &mut Reader<'_>) -> CaBundle {

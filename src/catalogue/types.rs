@@ -10,6 +10,7 @@ use crate::diag::{Diagnostic, Diagnostics, Place, SourceFile};
 use crate::dockerfile::step::{Entitlement, Network};
 use crate::engine::{BaseSource, Check};
 use crate::image::store::Codec;
+use crate::lock::Lock;
 use crate::template::Changed;
 
 use super::names::{self, Requirement};
@@ -28,6 +29,8 @@ pub struct Catalogue {
     pub plugins: BTreeMap<String, Arc<PluginDef>>,
     /// What is odd but stops nothing.
     pub warnings: Diagnostics,
+    /// What names that move stood for when they were looked up.
+    pub lock: Lock,
     /// The templates, read and compiled when first needed.
     pub(crate) recipes: crate::template::Recipes,
     /// What overlays changed.
@@ -87,6 +90,8 @@ pub struct BuildSettings {
     /// The template filled in.
     pub tag: String,
     pub source_date_epoch: Option<i64>,
+    /// Which day of Debian's archive its bases are made from.
+    pub snapshot: Snapshot,
     pub ca_bundle: CaBundle,
     pub compression: Codec,
     pub network: Network,
@@ -115,6 +120,18 @@ impl PackageType {
             PackageType::Rpm => "rpm",
         }
     }
+}
+
+/// `[build.debian] snapshot`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Snapshot {
+    /// What mirrors have at the moment.
+    #[default]
+    None,
+    /// What kollage.lock says.
+    Locked,
+    /// `20261130T000000Z`
+    At(String),
 }
 
 /// Which certificate authorities are lent to RUN steps.
@@ -305,6 +322,10 @@ pub enum SourceDef {
     Git {
         url: String,
         reference: Option<String>,
+        /// A directory of the repository that is the whole.
+        subdir: Option<String>,
+        /// Of the package, where only history could tell it.
+        version: Option<String>,
     },
     Url {
         url: String,
@@ -328,6 +349,24 @@ impl SourceDef {
     /// The name on PyPI, as it begins the names of wheels: `oslo.db` is `oslo_db`.
     pub fn distribution(&self) -> Option<String> {
         Some(names::normalised(self.requirement()?.name).replace('-', "_"))
+    }
+
+    /// A repository as ADD takes it: with `.git` at the end of a web address, and what is wanted of it.
+    pub fn address(&self) -> Option<String> {
+        let SourceDef::Git { url, reference, subdir, .. } = self else { return None };
+        let url = url.trim_end_matches('/');
+        let is_web = url.starts_with("http://") || url.starts_with("https://");
+        let end = if is_web && !url.ends_with(".git") { ".git" } else { "" };
+        let mut address = format!("{url}{end}");
+        if reference.is_some() || subdir.is_some() {
+            address.push('#');
+            address.push_str(reference.as_deref().unwrap_or_default());
+        }
+        if let Some(subdir) = subdir {
+            address.push(':');
+            address.push_str(subdir);
+        }
+        Some(address)
     }
 
     pub fn kind(&self) -> &'static str {
@@ -391,11 +430,6 @@ impl ImageDef {
     pub fn is_service(&self) -> bool {
         self.kind == ImageKind::Service
     }
-
-    /// Why this version of Kollage can't build the image although the definition is right.
-    pub fn unbuildable(&self) -> Option<Diagnostic> {
-        unbuildable(&format!("image `{}`", self.name), &self.sources, &self.places, &self.file)
-    }
 }
 
 impl PluginDef {
@@ -406,28 +440,6 @@ impl PluginDef {
     pub(super) fn changed(&self) -> Option<Changed> {
         Changed::new("plugins", &self.name, self.template()?, &self.additions.blocks)
     }
-
-    /// As for images.
-    pub fn unbuildable(&self) -> Option<Diagnostic> {
-        unbuildable(&format!("plugin `{}`", self.name), &self.sources, &self.places, &self.file)
-    }
-}
-
-fn unbuildable(
-    owner: &str,
-    sources: &BTreeMap<String, SourceDef>,
-    places: &Places,
-    file: &Arc<SourceFile>,
-) -> Option<Diagnostic> {
-    let (name, source) = sources.iter().find(|(_, s)| matches!(s, SourceDef::Git { .. } | SourceDef::Url { .. }))?;
-    let kind = source.kind();
-    let place = places.place(&format!("sources.{name}.{kind}"), file);
-    Some(
-        Diagnostic::error(format!("{owner} takes source `{name}` from {kind}, which this version cannot fetch"))
-            .at(&place.file, place.span)
-            .label(format!("{kind} source"))
-            .hint("fetching git and url sources comes with `kollage lock`; until then use a `pypi` or `local` source"),
-    )
 }
 
 /// Where each value stands, by dotted path (`packages.deb.0`).
@@ -574,6 +586,7 @@ impl Default for BuildSettings {
             tag_template: "{base}-{base_tag}".into(),
             tag: "debian-bookworm".into(),
             source_date_epoch: None,
+            snapshot: Snapshot::None,
             ca_bundle: CaBundle::Auto,
             compression: Codec::Gzip,
             network: Network::Default,

@@ -71,6 +71,8 @@ pub enum Command {
     Graph(GraphArgs),
     /// Write the Dockerfile and the context of each image
     Render(Render),
+    /// Look up what names that move stand for, and write it to kollage.lock
+    Lock(Lock),
     /// Write the graph for docker buildx bake, or a pipeline for a CI
     Export(Export),
     /// Run a command in an image
@@ -108,6 +110,7 @@ impl Command {
             | Command::Run(_)
             | Command::Shell(_)
             | Command::Report(_)
+            | Command::Lock(_)
             | Command::Store(_)
             | Command::Plugin(PluginArgs { command: PluginCommand::Check(_) })
             | Command::Images(_) => true,
@@ -169,6 +172,9 @@ pub struct Settings {
     /// Platform to build for
     #[arg(long, value_name = "OS/ARCH")]
     pub platform: Option<String>,
+    /// Refuse whatever kollage.lock does not pin
+    #[arg(long)]
+    pub locked: bool,
 }
 
 #[derive(Debug, Args)]
@@ -606,6 +612,29 @@ pub struct Render {
 }
 
 #[derive(Debug, Args)]
+pub struct Lock {
+    #[command(flatten)]
+    pub select: Select,
+    #[command(flatten)]
+    pub settings: Settings,
+    /// Look up again what is locked already: all of it, or images, bases, addresses or packages by name
+    #[arg(long, value_name = "NAME", num_args = 0..)]
+    pub update: Option<Vec<String>>,
+    /// Ask nobody; show what is missing or was found for another definition, and exit with 4 if something is
+    #[arg(long, conflicts_with = "update")]
+    pub check: bool,
+    /// Images that are built at once [default: one for each processor]
+    #[arg(short, long, value_name = "N", value_parser = positive)]
+    pub jobs: Option<usize>,
+    /// Secret for RUN --mount=type=secret
+    #[arg(long = "secret", value_name = "id=ID[,src=FILE|,env=NAME]")]
+    pub secrets: Vec<String>,
+    /// ssh-agent or keys for RUN --mount=type=ssh
+    #[arg(long = "ssh", value_name = "default|ID[=SOCKET|KEY[,KEY]]")]
+    pub ssh: Vec<String>,
+}
+
+#[derive(Debug, Args)]
 pub struct Export {
     #[command(flatten)]
     pub select: Select,
@@ -698,6 +727,7 @@ pub enum SchemaFile {
     Plugin,
     Release,
     Overlay,
+    Lock,
     Start,
     Deployment,
 }

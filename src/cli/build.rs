@@ -26,6 +26,7 @@ use crate::dockerfile::Inputs;
 use crate::engine::embedded::EmbeddedEngine;
 use crate::error::{Context as _, Error, Result};
 use crate::event::{Cancel, Event, Silent, Sink};
+use crate::fetch::Pin;
 use crate::graph::assemble::assemble_one;
 use crate::graph::node::{Graph, Node, NodeKind};
 use crate::graph::plan::{Action, Planned, Planner, Settings};
@@ -61,6 +62,8 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
         no_cache: no_cache(&args.how.again, &target.graph)?,
         refresh: args.how.pull,
         surroundings: surroundings(&args.how.surroundings, target.settings.build.network)?,
+        locked: target.locked.clone(),
+        only_locked: args.settings.locked,
     };
     let planner = Planner::new(&target.graph, &settings, &table, &history);
     let planned = planner.plan().map_err(wrong_definitions)?;
@@ -155,6 +158,8 @@ struct Target {
     inputs: Inputs,
     source_date_epoch: Option<i64>,
     warnings: Diagnostics,
+    /// What kollage.lock says of things elsewhere.
+    locked: BTreeMap<String, Pin>,
     /// Images of the catalogue that this run has nothing to do with.
     left_out: Vec<NodeSummary>,
     /// The directory of the catalogue, or the context of a single Dockerfile.
@@ -170,8 +175,9 @@ impl Target {
         let graph = workspace.graph()?;
         let Workspace { catalogue, inputs, source_date_epoch, .. } = workspace;
         let left_out = outcome::left_out(&catalogue, &graph);
-        let Catalogue { settings, warnings, root, .. } = catalogue;
-        Ok(Target { graph, settings, inputs, source_date_epoch, warnings, left_out, root: Some(root) })
+        let Catalogue { settings, warnings, root, lock, .. } = catalogue;
+        let (locked, root) = (lock.remotes, Some(root));
+        Ok(Target { graph, settings, inputs, source_date_epoch, warnings, locked, left_out, root })
     }
 
     fn one(app: &App, args: &Build, file: &Path) -> Result<Target> {
@@ -211,7 +217,8 @@ impl Target {
         };
         let graph = assemble_one(&source, context, names, label_map, &inputs, &contexts).map_err(wrong_definitions)?;
         let (warnings, left_out) = (Diagnostics::default(), Vec::new());
-        Ok(Target { graph, settings, inputs, source_date_epoch, warnings, left_out, root: Some(root) })
+        let (locked, root) = (BTreeMap::new(), Some(root));
+        Ok(Target { graph, settings, inputs, source_date_epoch, warnings, locked, left_out, root })
     }
 }
 

@@ -62,7 +62,7 @@ fn platforms(args: &Export) -> Result<Vec<String>> {
 
 /// Flags of this call that every job's call has to have as well.
 fn flags(app: &App, args: &Export) -> Vec<String> {
-    let Settings { namespace, tag, registry, set, overlays, build_arg, platform } = &args.settings;
+    let Settings { namespace, tag, registry, set, overlays, build_arg, platform, locked } = &args.settings;
     let mut flags = Vec::new();
     let mut add = |flag: &str, value: String| flags.push(format!("{flag}={value}"));
     if let Some(dir) = &app.global.directory {
@@ -75,6 +75,10 @@ fn flags(app: &App, args: &Export) -> Vec<String> {
             add(flag, value.clone());
         }
     }
+    if *locked {
+        flags.push("--locked".into());
+    }
+    let mut add = |flag: &str, value: String| flags.push(format!("{flag}={value}"));
     set.iter().for_each(|value| add("--set", value.clone()));
     overlays.iter().for_each(|dir| add("--overlay", dir.display().to_string()));
     build_arg.iter().for_each(|value| add("--build-arg", value.clone()));
@@ -141,6 +145,8 @@ fn bake(app: &App, args: &Export, workspace: &Workspace, graph: &Graph, platform
         NodeKind::Base(source) => !matches!(source, BaseSource::Registry { .. }),
         _ => false,
     };
+    let digests = catalogue.lock.bases.iter();
+    let digests = digests.map(|(name, digest)| (name.clone(), format!("{}@{digest}", without_tag(name)))).collect();
     let bases = match graph.nodes.iter().any(foreign) {
         false => None,
         true => {
@@ -175,7 +181,7 @@ fn bake(app: &App, args: &Export, workspace: &Workspace, graph: &Graph, platform
             profiles: &profiles,
             secrets: &secrets,
             ssh: &ssh,
-            digests: &BTreeMap::new(),
+            digests: &digests,
             base: &base,
         },
     )?;
@@ -214,6 +220,11 @@ fn bake(app: &App, args: &Export, workspace: &Workspace, graph: &Graph, platform
     exported.rendering.notes.iter().for_each(|note| app.say(note));
     app.say(&format!("build it with `cd {} && docker buildx bake`", dir.display()));
     Ok(0)
+}
+
+/// BuildKit takes a digest or a tag.
+fn without_tag(name: &str) -> &str {
+    name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(name, _)| name)
 }
 
 /// `id=ID,…` of a secret, `ID[=…]` of an agent.

@@ -26,6 +26,7 @@ mod graph;
 mod images;
 mod init;
 mod list;
+mod lock;
 mod machine;
 mod man;
 mod no_cache;
@@ -117,6 +118,7 @@ impl App {
             Command::Images(args) => images::run(self, &args),
             Command::Graph(args) => graph::run(self, &args),
             Command::Render(args) => render::run(self, &args),
+            Command::Lock(args) => lock::run(self, &args),
             Command::Export(args) => export::run(self, &args),
             Command::Run(args) => run::run(self, &args),
             Command::Shell(args) => shell::run(self, &args),

@@ -50,16 +50,13 @@ fn node_summary(node: &Node, result: &NodeResult) -> NodeSummary {
     summary
 }
 
-/// Images of the catalogue that are not in the graph: what no pattern matched, and what can't be built.
+/// Images of the catalogue that are not in the graph: no pattern matched them.
 pub fn left_out(catalogue: &Catalogue, graph: &Graph) -> Vec<NodeSummary> {
     let images = catalogue.images.values().filter(|image| graph.find(&image.name).is_none());
     images
         .map(|image| {
-            let problem = image.unbuildable();
-            let group = if problem.is_some() { Group::Unbuildable } else { Group::NotMatched };
-            let mut summary = NodeSummary::new(&image.name, SummaryKind::Image, group);
+            let mut summary = NodeSummary::new(&image.name, SummaryKind::Image, Group::NotMatched);
             summary.reference = Some(catalogue.image_ref(&image.name));
-            summary.reason = problem.map(|p| p.message);
             summary
         })
         .collect()

@@ -7,7 +7,7 @@ use crate::catalogue::schema::{File, schema};
 use crate::cli::App;
 use crate::cli::args::{SchemaArgs, SchemaFile};
 use crate::error::{Context as _, Result};
-use crate::{deploy, start};
+use crate::{deploy, lock, start};
 
 pub fn run(app: &App, args: &SchemaArgs) -> Result<u8> {
     if let Some(file) = args.file {
@@ -34,6 +34,7 @@ fn of(file: SchemaFile) -> (&'static str, Value) {
         SchemaFile::Plugin => of_catalogue(File::Plugin),
         SchemaFile::Release => of_catalogue(File::Release),
         SchemaFile::Overlay => of_catalogue(File::Overlay),
+        SchemaFile::Lock => (lock::FILE, lock::schema::schema()),
         SchemaFile::Start => ("start", start::schema::schema()),
         SchemaFile::Deployment => ("deployment", deploy::schema::schema()),
     }

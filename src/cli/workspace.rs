@@ -10,7 +10,7 @@ use crate::cli::environment::Environment;
 use crate::cli::machine;
 use crate::cli::surroundings::surroundings;
 use crate::context::HashTable;
-use crate::diag::Diagnostics;
+use crate::diag::{Diagnostic, Diagnostics};
 use crate::dockerfile::Inputs;
 use crate::engine::NoCache;
 use crate::engine::embedded::EmbeddedEngine;
@@ -22,6 +22,7 @@ use crate::graph::plan::{Planned, Planner};
 use crate::graph::select::{Selection, select};
 use crate::image::config::Platform;
 use crate::image::store::Store;
+use crate::lock;
 use crate::schedule::history::History;
 
 pub const CATALOGUE_FILE: &str = "kollage.toml";
@@ -79,6 +80,8 @@ pub struct Workspace {
     pub selected: BTreeSet<String>,
     pub inputs: Inputs,
     pub source_date_epoch: Option<i64>,
+    /// What kollage.lock doesn't say is refused.
+    pub locked: bool,
 }
 
 impl Workspace {
@@ -96,11 +99,36 @@ impl Workspace {
             platform: platform(settings)?,
             contexts: BTreeSet::new(),
         };
-        Ok(Workspace { catalogue, selected, inputs, source_date_epoch })
+        Ok(Workspace { catalogue, selected, inputs, source_date_epoch, locked: settings.locked })
     }
 
+    /// What kollage.lock says of a node is used where it is the answer to what the node asks now.
     pub fn graph(&self) -> Result<Graph> {
-        assemble(&self.catalogue, &self.selected, &self.inputs)
+        let graph = self.assemble(&self.catalogue)?;
+        let gaps = lock::gaps(&graph, &self.catalogue);
+        if self.locked && !gaps.is_empty() {
+            let first = Error::bad_input("kollage.lock does not pin everything, and `--locked` asks for that");
+            let all = gaps.iter().fold(first, |error, gap| error.cause(gap));
+            return Err(all.hint("`kollage lock` adds what is missing, and prints what moves"));
+        }
+        let stale: Vec<&str> = gaps.iter().filter_map(|gap| gap.stale()).collect();
+        if stale.is_empty() {
+            return Ok(graph);
+        }
+        let mut catalogue = self.catalogue.clone();
+        catalogue.lock.pypi.retain(|node, _| !stale.contains(&node.as_str()));
+        let mut graph = self.assemble(&catalogue)?;
+        for node in stale {
+            let message = format!("kollage.lock has packages of {node} that were found for another definition");
+            let warning = Diagnostic::warning(message).hint("they are found anew; `kollage lock` pins them");
+            graph.odd.push(warning);
+        }
+        Ok(graph)
+    }
+
+    /// With kollage.lock as it is.
+    pub fn assemble(&self, catalogue: &Catalogue) -> Result<Graph> {
+        assemble(catalogue, &self.selected, &self.inputs)
             .map_err(|problems| wrong_definitions(self.catalogue.with_both_places(problems)))
     }
 
@@ -120,6 +148,8 @@ impl Workspace {
             no_cache: NoCache::Nothing,
             refresh: false,
             surroundings: surroundings(flags, self.catalogue.settings.build.network)?,
+            locked: self.catalogue.lock.remotes.clone(),
+            only_locked: self.locked,
         })
     }
 }

@@ -107,6 +107,23 @@ impl Remote {
         }
     }
 
+    /// What kollage.lock calls it: as it may be shown, and where that leaves out a query, a digest of that. Two files
+    /// that only a query tells apart are two.
+    pub fn name(&self) -> String {
+        let shown = self.shown();
+        let query = match self {
+            Remote::File(file) => file.url.split('#').next().and_then(|url| url.split_once('?')),
+            Remote::Git(_) => None,
+        };
+        match query {
+            Some((_, query)) => {
+                let digest = KeyHasher::new("kollage query 1").part("query", query).finish();
+                format!("{shown}?{}", digest.short())
+            }
+            None => shown,
+        }
+    }
+
     /// As it may be shown anywhere.
     pub fn shown(&self) -> String {
         match self {

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use crate::catalogue::{Catalogue, ImageDef, Parent, PluginDef, Settings, parse_reference, registry_of};
+use crate::catalogue::{Catalogue, ImageDef, Parent, PluginDef, Settings, Snapshot, parse_reference, registry_of};
 use crate::context::Context;
 use crate::diag::{Diagnostic, Diagnostics, SourceFile};
 use crate::dockerfile::{self, Inputs, Resolved};
-use crate::engine::{BaseSource, Check};
+use crate::engine::{BaseSource, Bootstrap, Check};
 use crate::fit::Rules;
 use crate::graph::node::{Edge, EdgeKind, Graph, Node, NodeId, NodeKind, Spec};
 use crate::suggest;
@@ -105,8 +105,7 @@ pub fn assemble_one(
 
 fn prepare_image(catalogue: &Catalogue, image: &ImageDef, inputs: &Inputs) -> Result<Prepared, Diagnostics> {
     let owner = format!("image `{}`", image.name);
-    let unknown = || catalogue.not_in_release(&owner, &image.sources, &image.places, &image.file);
-    if let Some(diagnostic) = image.unbuildable().or_else(unknown) {
+    if let Some(diagnostic) = catalogue.not_in_release(&owner, &image.sources, &image.places, &image.file) {
         return Err(one(diagnostic));
     }
     let rendered = template::render_image(catalogue, image)?;
@@ -255,8 +254,28 @@ impl Assembly<'_> {
             Ok(BaseSource::Registry { reference }) if !self.allows(&reference) => {
                 Err(one(forbidden(&image.resolved, &reference, &self.catalogue.settings)))
             }
-            Ok(source) => Ok(Target::Base(source)),
+            Ok(source) => Ok(Target::Base(self.pinned(reference, source))),
             Err(reason) => Err(one(bad_reference(&image.resolved, reference, &reason))),
+        }
+    }
+
+    /// As kollage.lock and the settings have it.
+    fn pinned(&self, name: &str, source: BaseSource) -> BaseSource {
+        match source {
+            BaseSource::Registry { reference } if !reference.contains('@') => {
+                let digest = self.catalogue.lock.bases.get(name).map(|digest| format!("@{digest}"));
+                BaseSource::Registry { reference: reference + &digest.unwrap_or_default() }
+            }
+            // Where the definition says where from, the archive's own days don't count.
+            BaseSource::Bootstrap(wanted) if wanted.distribution == "debian" && wanted.mirror.is_none() => {
+                let snapshot = match &self.catalogue.settings.build.snapshot {
+                    Snapshot::None => None,
+                    Snapshot::At(moment) => Some(moment.clone()),
+                    Snapshot::Locked => self.catalogue.lock.debian.get(&format!("debian/{}", wanted.suite)).cloned(),
+                };
+                BaseSource::Bootstrap(Bootstrap { snapshot, ..wanted })
+            }
+            source => source,
         }
     }
 
@@ -294,11 +313,12 @@ impl Assembly<'_> {
         last: bool,
     ) -> Result<NodeId, Diagnostics> {
         let owner = format!("plugin `{}`", plugin.name);
-        let unknown = || self.catalogue.not_in_release(&owner, &plugin.sources, &plugin.places, &plugin.file);
-        if let Some(diagnostic) = plugin.unbuildable().or_else(unknown) {
+        let unknown = self.catalogue.not_in_release(&owner, &plugin.sources, &plugin.places, &plugin.file);
+        if let Some(diagnostic) = unknown {
             return Err(one(diagnostic));
         }
-        let rendered = template::render_plugin(self.catalogue, plugin, image, reference)?;
+        let name = format!("{}+{}", image.name, applied.join("+"));
+        let rendered = template::render_plugin(self.catalogue, plugin, image, &name, reference)?;
         let mut labels = plugin.labels.clone();
         labels.insert(PLUGINS_LABEL.into(), applied.join(","));
         let allowed = self.catalogue.settings.allows_misfit(&plugin.name);
@@ -337,7 +357,6 @@ impl Assembly<'_> {
         let Prepared { resolved, context, labels, checks, .. } = prepared;
         let names = if last { vec![reference.to_owned()] } else { Vec::new() };
         let spec = Box::new(Spec { resolved, context, labels, checks, names, max_layers: Some(1) });
-        let name = format!("{}+{}", image.name, applied.join("+"));
         let rules = Rules { changes: plugin.changes.clone(), requires: plugin.requires.clone(), allowed };
         let (on, plugin) = (image.name.as_str().into(), plugin.name.as_str().into());
         let kind = NodeKind::Plugin { image: on, plugin, rules, spec };

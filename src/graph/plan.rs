@@ -31,6 +31,10 @@ pub struct Settings {
     /// Ask for base images again (`--pull`).
     pub refresh: bool,
     pub surroundings: Surroundings,
+    /// What things elsewhere are, by their names, without asking: kollage.lock.
+    pub locked: BTreeMap<String, Pin>,
+    /// Nothing else may be asked for.
+    pub only_locked: bool,
 }
 
 /// What earlier runs left behind: asked, never written, by the planner.
@@ -171,9 +175,10 @@ impl<'a> Planner<'a> {
         self.pins.lock().unwrap_or_else(PoisonError::into_inner).insert(remote, pin);
     }
 
-    /// What was asked in this run.
+    /// What was asked in this run, or need not be.
     pub fn pinned(&self, remote: &Remote) -> Option<Pin> {
-        self.pins.lock().unwrap_or_else(PoisonError::into_inner).get(remote).cloned()
+        let asked = self.pins.lock().unwrap_or_else(PoisonError::into_inner).get(remote).cloned();
+        asked.or_else(|| self.settings.locked.get(&remote.name()).cloned())
     }
 
     /// What the stages fetch and nobody has asked for in this run; and of that, what not even an earlier run knew.
@@ -470,7 +475,7 @@ pub fn history_name(node: &Node) -> &str {
 }
 
 /// What a step takes from elsewhere.
-fn remotes(step: &Step) -> Vec<Remote> {
+pub fn remotes(step: &Step) -> Vec<Remote> {
     match &step.action {
         StepAction::Copy(copy) => copy.sources.iter().filter_map(|source| copy.remote(source)).collect(),
         _ => Vec::new(),

@@ -178,6 +178,10 @@ impl Run<'_> {
             None => Known::Nothing,
         };
         let mut planned = self.planner.node(id, &known).map_err(wrong)?;
+        if let (true, [ask, ..]) = (self.planner.settings.only_locked, planned.asks.as_slice()) {
+            let message = format!("kollage.lock does not say what {} is", ask.remote.shown());
+            return Err(Error::bad_input(message).hint("`kollage lock` asks for it; without `--locked` the build does"));
+        }
         if !planned.asks.is_empty() {
             self.ask(node, &planned.asks)?;
             planned = self.planner.node(id, &known).map_err(wrong)?;

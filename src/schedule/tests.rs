@@ -136,6 +136,8 @@ fn run(graph: &Graph, engine: &Fake, jobs: usize, fail_fast: bool, cancel: &Canc
         no_cache: NoCache::Nothing,
         refresh: false,
         surroundings: Surroundings::default(),
+        locked: BTreeMap::new(),
+        only_locked: false,
     };
     let table = HashTable::default();
     let planner = Planner::new(graph, &settings, &table, &Nothing);

@@ -2,14 +2,15 @@
 //!
 //! - `image`: `name`, `kind`, `summary`, `start`, `user` (`name`, `uid`, `gid`, `group`, `home`, `shell`, `groups`),
 //!   `packages` and `build_packages` (those of the base's package type), `sources` (by name: `name`, `kind`, and
-//!   `requirement` and `distribution`, `path`, `url`, `ref`, `sha256` as the kind has them; `patches`, each with `name`,
-//!   `text` and `delimiter`, a word for a here-document), `env`, `labels`, `ports`, `volumes`, `vars`
+//!   `requirement` and `distribution`, `path`, `url`, `ref`, `address` (for ADD), `version`, `sha256` as the kind has them; `patches`, each with `name`,
+//!   `text` and `delimiter`, a word for a here-document), `locked` (what kollage.lock has for it, as lines of a file for
+//!   `pip --require-hashes`), `env`, `labels`, `ports`, `volumes`, `vars`
 //! - `parent`: what FROM says
 //! - `build`: `base`, `base_tag`, `release`, `base_package_type`, `namespace`, `registry`, `tag`
 //! - `release`: `name`, `constraints` (a list of `name==version`), `packages` (versions by package); none where the
 //!   catalogue keeps no releases
 //! - `vars`: those of `kollage.toml`
-//! - in recipes of plugins `plugin`: `name`, `summary`, `packages`, `build_packages`, `sources`, `env`, `labels`,
+//! - in recipes of plugins `plugin`: `name`, `summary`, `packages`, `build_packages`, `sources`, `locked`, `env`, `labels`,
 //!   `vars`; `image` is then the image that it is put on
 //!
 //! What a definition doesn't say is `none` (`image.user`, `image.start`) or empty.
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 use minijinja::{Value, context};
 
 use crate::catalogue::{Additions, Catalogue, ImageDef, Packages, Patch, PluginDef, SourceDef};
+use crate::lock::Resolved;
 
 pub(super) fn for_image(catalogue: &Catalogue, image: &ImageDef, parent: &str) -> Value {
     context! {
@@ -30,7 +32,8 @@ pub(super) fn for_image(catalogue: &Catalogue, image: &ImageDef, parent: &str) -
     }
 }
 
-pub(super) fn for_plugin(catalogue: &Catalogue, plugin: &PluginDef, on: &ImageDef, parent: &str) -> Value {
+/// `node` is what it is called on this image.
+pub(super) fn for_plugin(catalogue: &Catalogue, plugin: &PluginDef, on: &ImageDef, node: &str, parent: &str) -> Value {
     let (packages, build_packages) = packages(catalogue, &plugin.packages);
     context! {
         plugin => context! {
@@ -39,6 +42,7 @@ pub(super) fn for_plugin(catalogue: &Catalogue, plugin: &PluginDef, on: &ImageDe
             packages => packages,
             build_packages => build_packages,
             sources => sources(&plugin.sources, &plugin.additions),
+            locked => locked(catalogue, node),
             env => map(&plugin.env),
             labels => map(&plugin.labels),
             vars => table(&plugin.vars),
@@ -73,6 +77,7 @@ fn image(catalogue: &Catalogue, image: &ImageDef) -> Value {
         packages => packages,
         build_packages => build_packages,
         sources => sources(&image.sources, &image.additions),
+        locked => locked(catalogue, &image.name),
         env => map(&image.env),
         labels => map(&image.labels),
         ports => list(&image.ports),
@@ -108,6 +113,11 @@ fn packages(catalogue: &Catalogue, packages: &Packages) -> (Value, Value) {
     (list(packages.runtime(package_type)), list(packages.build(package_type)))
 }
 
+fn locked(catalogue: &Catalogue, node: &str) -> Value {
+    let requirements = catalogue.lock.pypi.get(node).map(Resolved::requirements);
+    requirements.map_or_else(|| Value::from(()), |lines| lines.into_iter().collect())
+}
+
 fn sources(sources: &BTreeMap<String, SourceDef>, additions: &Additions) -> Value {
     Value::from_pairs(sources.iter().map(|(name, def)| (name.as_str(), source(name, def, patches(name, additions)))))
 }
@@ -118,8 +128,16 @@ fn source(name: &str, source: &SourceDef, patches: Value) -> Value {
         SourceDef::Pypi { requirement } => {
             context! { name, kind, patches, requirement => requirement.as_str(), distribution => source.distribution() }
         }
-        SourceDef::Git { url, reference } => {
-            context! { name, kind, patches, url => url.as_str(), ref => reference.as_deref() }
+        SourceDef::Git { url, reference, version, .. } => {
+            context! {
+                name,
+                kind,
+                patches,
+                url => url.as_str(),
+                ref => reference.as_deref(),
+                version => version.as_deref(),
+                address => source.address(),
+            }
         }
         SourceDef::Url { url, sha256 } => {
             context! { name, kind, patches, url => url.as_str(), sha256 => sha256.as_deref() }

@@ -44,16 +44,17 @@ pub fn render_image(catalogue: &Catalogue, image: &ImageDef) -> Result<Rendered,
     patched(&owner, &image.additions, rendered?)
 }
 
-/// `parent_ref` is what FROM says: the image, or the plugin layer below this one.
+/// `node` is the layer's name; `parent_ref` is what FROM says: the image, or the plugin layer below this one.
 pub fn render_plugin(
     catalogue: &Catalogue,
     plugin: &PluginDef,
     on: &ImageDef,
+    node: &str,
     parent_ref: &str,
 ) -> Result<Rendered, Diagnostics> {
     let template = plugin.template().unwrap_or_default();
     let name = changed_or("plugins", &plugin.name, template, &plugin.additions);
-    let variables = context::for_plugin(catalogue, plugin, on, parent_ref);
+    let variables = context::for_plugin(catalogue, plugin, on, node, parent_ref);
     let owner = format!("plugin `{}` on image `{}`", plugin.name, on.name);
     let rendered = render(catalogue, &name, &owner, variables, &plugin.dir)?;
     patched(&owner, &plugin.additions, rendered)

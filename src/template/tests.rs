@@ -224,7 +224,7 @@ fn plugins_see_the_image_below_them() {
     ]);
     let catalogue = tree.load().unwrap();
     let (plugin, image) = (&catalogue.plugins["keystone-x"], &catalogue.images["keystone"]);
-    let rendered = render_plugin(&catalogue, plugin, image, "kollage/keystone:1").unwrap();
+    let rendered = render_plugin(&catalogue, plugin, image, "keystone+keystone-x", "kollage/keystone:1").unwrap();
     assert_snapshot!(rendered.dockerfile.text, @r##"
 FROM kollage/keystone:1
 RUN pip install x # keystone-x on keystone

@@ -55,7 +55,10 @@ fn a_bake_file_is_written_whole_and_compared() {
 fn a_pipeline_is_one_file_and_replaces_nothing_else() {
     let sandbox = catalogue();
     let shown = sandbox.run(&["export", "web", "--format", "gitlab", "--tag", "2"]).ok().stdout;
-    assert!(shown.contains("kollage build web --push --tag=2") && shown.contains("kollage build base --tag=2"), "{shown}");
+    assert!(
+        shown.contains("kollage build web --push --tag=2") && shown.contains("kollage build base --tag=2"),
+        "{shown}"
+    );
     let export = ["export", "--format", "github", "-o", "ci/images.yml"];
     let check = [&export[..], &["--check"]].concat();
     sandbox.run(&check).exits(4).says("is not there");

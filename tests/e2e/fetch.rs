@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use crate::sandbox::{Sandbox, field, is_root};
 
 /// A web server with one file on it, which knows its tag.
-struct Web {
-    host: String,
-    content: Arc<Mutex<String>>,
+pub struct Web {
+    pub host: String,
+    pub content: Arc<Mutex<String>>,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Web {
-    fn start(content: &str) -> Web {
+    pub fn start(content: &str) -> Web {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let host = listener.local_addr().unwrap().to_string();
         let (content, requests) = (Arc::new(Mutex::new(content.to_owned())), Arc::new(Mutex::new(Vec::new())));
@@ -42,7 +42,7 @@ impl Web {
         Web { host, content, requests }
     }
 
-    fn requests(&self) -> Vec<String> {
+    pub fn requests(&self) -> Vec<String> {
         std::mem::take(&mut self.requests.lock().unwrap())
     }
 }
@@ -91,13 +91,13 @@ fn what_cannot_be_had_is_said_by_line() {
 }
 
 /// A repository behind `git daemon`, on this machine's own address.
-struct Daemon {
+pub struct Daemon {
     child: Child,
-    address: String,
+    pub address: String,
 }
 
 impl Daemon {
-    fn start(dir: &Path) -> Daemon {
+    pub fn start(dir: &Path) -> Daemon {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let programs = Command::new("git").arg("--exec-path").output().unwrap().stdout;
         let programs = String::from_utf8(programs).unwrap();
@@ -126,7 +126,7 @@ impl Drop for Daemon {
     }
 }
 
-fn git(dir: &Path, args: &[&str]) {
+pub fn git(dir: &Path, args: &[&str]) {
     let output = Command::new("git")
         .args(["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "init.defaultBranch=main"])
         .args(args)

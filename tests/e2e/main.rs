@@ -18,6 +18,7 @@ mod fetch;
 mod images;
 mod interrupt;
 mod little;
+mod lock;
 mod options;
 mod overlay;
 mod plugins;

@@ -3,7 +3,6 @@
 use insta::assert_snapshot;
 
 use super::Tree;
-use crate::diag::Diagnostics;
 
 /// A catalogue with these files over a sound one, and what is wrong with it.
 fn bad(files: &[(&str, &str)]) -> String {
@@ -392,19 +391,21 @@ error: `sources.b.url` in images/keystone/image.toml, line 7, holds a password o
 }
 
 #[test]
-fn git_and_url_sources_load_and_are_unbuildable() {
+fn git_sources_have_an_address_for_add() {
     let tree = Tree::with(&[(
         "images/keystone/image.toml",
-        "[image]\nparent = \"base\"\nrecipe = \"service\"\n[sources.keystone]\ngit = \"https://example.org/keystone\"\nref = \"master\"\n",
+        "[image]\nparent = \"base\"\nrecipe = \"service\"\n\
+         [sources.keystone]\ngit = \"https://example.org/keystone/\"\nref = \"master\"\n\
+         [sources.part]\ngit = \"git@example.org:all\"\nsubdir = \"a/part\"\nversion = \"1.0\"\n\
+         [sources.plain]\ngit = \"https://example.org/plain.git\"\n",
     )]);
     let catalogue = tree.load().unwrap();
-    let why = catalogue.images["keystone"].unbuildable().unwrap();
-    assert_snapshot!(tree.show(&Diagnostics(vec![why])), @r##"
-error: image `keystone` takes source `keystone` from git, which this version cannot fetch
-  at images/keystone/image.toml:5:7: "https://example.org/keystone"
-  hint: fetching git and url sources comes with `kollage lock`; until then use a `pypi` or `local` source
-"##);
-    assert!(catalogue.images["base"].unbuildable().is_none());
+    let addresses: Vec<String> =
+        catalogue.images["keystone"].sources.values().filter_map(|source| source.address()).collect();
+    assert_eq!(
+        addresses,
+        ["https://example.org/keystone.git#master", "git@example.org:all#:a/part", "https://example.org/plain.git"]
+    );
 }
 
 #[test]

@@ -25,6 +25,7 @@ use crate::image::digest::{Digest, Key};
 use crate::image::layer::changes::{Change, changes};
 use crate::image::store::{Codec, Store, WorkDir};
 use crate::net::Caller;
+use crate::registry;
 
 mod agent;
 mod base;
@@ -146,6 +147,12 @@ impl EmbeddedEngine {
             }
         };
         Ok(Some((agent.socket(), Some(agent))))
+    }
+
+    /// What the name of an image in a registry stands for now.
+    pub fn digest_of(&self, reference: &str, ctl: &Ctl<'_>) -> Result<Digest> {
+        let name = reference.parse().map_err(|e: Error| e.context(format!("`{reference}` does not name an image")))?;
+        registry::head(&name, &self.options.registry, &caller(ctl))
     }
 
     /// Git asks the agent that `--ssh default` lends, as in BuildKit.

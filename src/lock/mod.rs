@@ -1,0 +1,213 @@
+//! `kollage.lock`: what names that move (tags, branches, addresses, versions) stood for when they were looked up. One
+//! line for each thing, in an order of its own, so that a diff says what moved and two branches can be merged.
+//!
+//! What is in it takes part in a build where a node uses it and nowhere else: a base by its digest, a remote by its
+//! pin, packages as lines of the node's Dockerfile. So a line that moves builds again what uses it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::fetch::{Pin, Remote};
+use crate::image::digest::Digest;
+
+mod gaps;
+mod read;
+mod resolved;
+pub mod schema;
+#[cfg(test)]
+mod tests;
+
+pub use gaps::{Gap, gaps};
+pub use read::{is_snapshot, load, parse};
+pub use resolved::{REPORT, RESOLVE, from_report, inputs, question};
+
+/// Beside kollage.toml.
+pub const FILE: &str = "kollage.lock";
+
+/// Of the format: a file of another one is refused.
+pub const VERSION: i64 = 1;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lock {
+    /// By reference, as FROM has it.
+    pub bases: BTreeMap<String, Digest>,
+    /// `20261130T000000Z`, by `debian/bookworm`: the day of the archive that a base is made from.
+    pub debian: BTreeMap<String, String>,
+    /// Repositories and files, by the address as it may be shown.
+    pub remotes: BTreeMap<String, Pin>,
+    /// What a node takes from PyPI, by the node's name.
+    pub pypi: BTreeMap<String, Resolved>,
+}
+
+/// What pip found for one node, above what its parent has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resolved {
+    /// Digest of what was asked: another question has another answer.
+    pub inputs: String,
+    pub packages: BTreeMap<String, Package>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Package {
+    pub version: String,
+    /// Of files that it may be; at least one.
+    pub hashes: Vec<Digest>,
+}
+
+impl Resolved {
+    /// As `pip --require-hashes` takes them.
+    pub fn requirements(&self) -> Vec<String> {
+        let line = |(name, package): (&String, &Package)| {
+            let hashes = package.hashes.iter().map(|hash| format!(" --hash={hash}"));
+            format!("{name}=={}{}", package.version, hashes.collect::<String>())
+        };
+        self.packages.iter().map(line).collect()
+    }
+}
+
+impl Lock {
+    pub fn is_empty(&self) -> bool {
+        *self == Lock::default()
+    }
+
+    pub fn pin(&self, remote: &Remote) -> Option<&Pin> {
+        self.remotes.get(&remote.name())
+    }
+
+    /// Every line: by section and name.
+    fn lines(&self) -> BTreeMap<(Section<'_>, &str), String> {
+        let mut lines = BTreeMap::new();
+        for (name, digest) in &self.bases {
+            lines.insert((Section::Bases, name.as_str()), digest.to_string());
+        }
+        for (name, day) in &self.debian {
+            lines.insert((Section::Debian, name.as_str()), day.clone());
+        }
+        for (name, pin) in &self.remotes {
+            let (section, text) = match pin {
+                Pin::Commit { id, name } => (Section::Git, words(id, name.as_deref())),
+                Pin::File { digest, modified } => {
+                    let modified = modified.map(|seconds| seconds.to_string());
+                    (Section::Urls, words(&digest.to_string(), modified.as_deref()))
+                }
+            };
+            lines.insert((section, name.as_str()), text);
+        }
+        for (node, resolved) in &self.pypi {
+            lines.insert((Section::Pypi, node.as_str()), resolved.inputs.clone());
+            for (name, package) in &resolved.packages {
+                let hashes: Vec<String> = package.hashes.iter().map(Digest::to_string).collect();
+                let text = words(&package.version, Some(&hashes.join(" ")));
+                lines.insert((Section::Packages(node), name.as_str()), text);
+            }
+        }
+        lines
+    }
+
+    /// The file.
+    pub fn text(&self) -> String {
+        let mut out = format!(
+            "# Made by `kollage lock`; `kollage lock --update [NAME]` moves what is in it.\nversion = {VERSION}\n"
+        );
+        let mut last = None;
+        for ((section, name), value) in self.lines() {
+            if last != Some(section) {
+                let _ = writeln!(out, "\n{}", section.head());
+                last = Some(section);
+            }
+            let _ = writeln!(out, "{} = {}", quoted(name), quoted(&value));
+        }
+        out
+    }
+
+    /// What is different from `earlier`, in the order of the file.
+    pub fn moved(&self, earlier: &Lock) -> Vec<Moved> {
+        let (old, new) = (earlier.lines(), self.lines());
+        let keys = old.keys().chain(new.keys().filter(|key| !old.contains_key(*key)));
+        let mut moved: Vec<((Section<'_>, &str), Moved)> = keys
+            // It says that packages may have changed, and they say whether they did.
+            .filter(|(section, _)| *section != Section::Pypi)
+            .filter(|key| old.get(*key) != new.get(*key))
+            .map(|key| {
+                let what = Moved {
+                    section: key.0.title(),
+                    name: key.1.to_owned(),
+                    old: old.get(key).cloned(),
+                    new: new.get(key).cloned(),
+                };
+                (*key, what)
+            })
+            .collect();
+        moved.sort_by(|a, b| a.0.cmp(&b.0));
+        moved.into_iter().map(|(_, moved)| moved).collect()
+    }
+}
+
+/// One line that is not what it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// `base`, `git`, `keystone`, …
+    pub section: String,
+    pub name: String,
+    pub old: Option<String>,
+    pub new: Option<String>,
+}
+
+impl std::fmt::Display for Moved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Versions are what a person looks for; a digest counts where nothing else moved.
+        let (old, new) = (self.old.as_deref(), self.new.as_deref());
+        let first = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
+        let (old, new) = match (old, new) {
+            (Some(a), Some(b)) if first(a) != first(b) => (Some(first(a)), Some(first(b))),
+            (Some(a), Some(b)) => (Some(a.to_owned()), Some(b.to_owned())),
+            (a, b) => (a.map(first), b.map(first)),
+        };
+        let nothing = || "nothing".to_owned();
+        let (old, new) = (old.unwrap_or_else(nothing), new.unwrap_or_else(nothing));
+        write!(f, "{} {}: {old} -> {new}", self.section, self.name)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Section<'a> {
+    Bases,
+    Debian,
+    Git,
+    Urls,
+    Pypi,
+    Packages(&'a str),
+}
+
+impl Section<'_> {
+    fn head(self) -> String {
+        match self {
+            Section::Bases => "[bases]".into(),
+            Section::Debian => "[debian]".into(),
+            Section::Git => "[git]".into(),
+            Section::Urls => "[urls]".into(),
+            Section::Pypi => "[pypi]".into(),
+            Section::Packages(node) => format!("[packages.{}]", quoted(node)),
+        }
+    }
+
+    fn title(self) -> String {
+        match self {
+            Section::Bases => "base".into(),
+            Section::Debian => "snapshot".into(),
+            Section::Git => "git".into(),
+            Section::Urls => "url".into(),
+            Section::Pypi => "pypi".into(),
+            Section::Packages(node) => node.to_owned(),
+        }
+    }
+}
+
+fn words(first: &str, second: Option<&str>) -> String {
+    second.map_or_else(|| first.to_owned(), |second| format!("{first} {second}"))
+}
+
+/// As TOML takes it.
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}

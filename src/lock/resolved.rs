@@ -1,0 +1,116 @@
+//! What nodes ask PyPI for, and what pip answered.
+//!
+//! A recipe says how its packages are found in a stage of its own, which ordinary builds don't need: pip itself, in the
+//! very image in which it will install them, with Python and platform as they are there.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::Package;
+use crate::catalogue::names;
+use crate::dockerfile::{self, Inputs, Resolved};
+use crate::error::{Context as _, Error, Result};
+use crate::graph::node::{Graph, NodeId, Spec};
+use crate::image::digest::{Digest, Key, KeyHasher};
+
+/// The stage.
+pub const RESOLVE: &str = "resolve";
+
+/// Where its report is: what `pip install --dry-run --report FILE` writes.
+pub const REPORT: &str = "/lock/report.json";
+
+/// The Dockerfile of a node as far as that stage needs it; None where there is none.
+pub fn question(spec: &Spec) -> Option<Resolved> {
+    let dockerfile = &spec.resolved.dockerfile;
+    dockerfile.stages.iter().find(|stage| stage.is_named(RESOLVE))?;
+    let inputs = Inputs { target: Some(RESOLVE.into()), ..spec.resolved.inputs.clone() };
+    dockerfile::resolve(dockerfile, &inputs).ok()
+}
+
+/// A digest of what each node asks, of those that ask: its own stage, and what the nodes below it ask, since it only
+/// takes what they have not. Results don't count: they would have to be built to know.
+pub fn inputs(graph: &Graph) -> BTreeMap<NodeId, String> {
+    let mut all: BTreeMap<NodeId, Key> = BTreeMap::new();
+    let mut asking = BTreeMap::new();
+    for id in graph.ids() {
+        let node = graph.node(id);
+        let mut hasher = KeyHasher::new("kollage lock inputs 1");
+        let mut counts = false;
+        for below in node.needs.iter().filter_map(|edge| all.get(&edge.to)) {
+            hasher.part("below", below.as_str());
+            counts = true;
+        }
+        let question = node.spec().and_then(question);
+        if let Some(question) = &question {
+            for text in texts(question) {
+                hasher.part("stage", text);
+            }
+        }
+        if counts || question.is_some() {
+            let key = hasher.finish();
+            if question.is_some() {
+                asking.insert(id, key.as_str()[..16].to_owned());
+            }
+            all.insert(id, key);
+        }
+    }
+    asking
+}
+
+/// Of its stages, without their FROM: what that names has a tag, which is no question.
+fn texts(question: &Resolved) -> impl Iterator<Item = &str> {
+    let stages = &question.dockerfile.stages;
+    question.stages.iter().filter_map(move |stage| {
+        let end = stages.get(stage.index + 1).map_or(question.dockerfile.file.text.len(), |next| next.from.span.start);
+        question.dockerfile.file.text.get(stages.get(stage.index)?.from.span.end..end).map(str::trim)
+    })
+}
+
+#[derive(Deserialize)]
+struct Report {
+    install: Vec<Installed>,
+}
+
+#[derive(Deserialize)]
+struct Installed {
+    metadata: Metadata,
+    download_info: Download,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    name: String,
+    version: String,
+}
+
+#[derive(Deserialize)]
+struct Download {
+    url: String,
+    archive_info: Option<Archive>,
+}
+
+#[derive(Deserialize)]
+struct Archive {
+    #[serde(default)]
+    hashes: BTreeMap<String, String>,
+}
+
+/// What pip would install, from its report. What it takes from a directory of the build is pinned by other means.
+pub fn from_report(bytes: &[u8]) -> Result<BTreeMap<String, Package>> {
+    let report: Report = serde_json::from_slice(bytes).failed(|| "pip's report cannot be understood".into())?;
+    let mut packages = BTreeMap::new();
+    for Installed { metadata: Metadata { name, version }, download_info } in report.install {
+        if download_info.url.starts_with("file:") {
+            continue;
+        }
+        let sum = download_info.archive_info.and_then(|archive| archive.hashes.get("sha256").cloned());
+        let digest = sum.and_then(|sum| format!("sha256:{sum}").parse::<Digest>().ok());
+        let digest = digest.ok_or_else(|| {
+            Error::failed(format!("pip's report gives no sha256 of {name} {version}"))
+                .hint("only files of an index can be locked: take it as a git or url source otherwise")
+        })?;
+        packages.insert(names::normalised(&name), Package { version, hashes: vec![digest] });
+    }
+    Ok(packages)
+}

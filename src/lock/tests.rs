@@ -1,0 +1,139 @@
+//! The file as it is written, read and compared.
+
+use super::*;
+use crate::diag::{Diagnostics, SourceFile};
+
+fn digest(c: char) -> Digest {
+    format!("sha256:{}", c.to_string().repeat(64)).parse().unwrap()
+}
+
+fn lock() -> Lock {
+    let packages = BTreeMap::from([
+        ("a-b".to_owned(), Package { version: "1.0".into(), hashes: vec![digest('a'), digest('b')] }),
+        ("c".to_owned(), Package { version: "2!3.0rc1+x".into(), hashes: vec![digest('c')] }),
+    ]);
+    Lock {
+        bases: BTreeMap::from([("docker.io/library/debian:13".to_owned(), digest('d'))]),
+        debian: BTreeMap::from([("debian/bookworm".to_owned(), "20261130T000000Z".to_owned())]),
+        remotes: BTreeMap::from([
+            ("https://h/x.git#v1".to_owned(), Pin::Commit { id: "1".repeat(40), name: Some("refs/tags/v1".into()) }),
+            ("https://h/y.git".to_owned(), Pin::Commit { id: "2".repeat(40), name: None }),
+            ("https://h/\"z\"".to_owned(), Pin::File { digest: digest('e'), modified: Some(-5) }),
+            ("https://h/w".to_owned(), Pin::File { digest: digest('f'), modified: None }),
+        ]),
+        pypi: BTreeMap::from([
+            ("web+theme".to_owned(), Resolved { inputs: "0123456789abcdef".into(), packages }),
+            ("idle".to_owned(), Resolved { inputs: "00".into(), packages: BTreeMap::new() }),
+        ]),
+    }
+}
+
+fn read(text: &str) -> Result<Lock, Diagnostics> {
+    let mut problems = Diagnostics::default();
+    let lock = parse(&SourceFile::new("kollage.lock", text.to_owned()), &mut problems);
+    lock.ok_or(problems)
+}
+
+#[test]
+fn it_is_read_as_it_was_written_with_a_line_for_each_thing() {
+    let text = lock().text();
+    insta::assert_snapshot!(text);
+    assert_eq!(read(&text).unwrap(), lock());
+    assert_eq!(read(&Lock::default().text()).unwrap(), Lock::default());
+}
+
+#[test]
+fn requirements_are_lines_that_pip_checks_hashes_of() {
+    let lines = lock().pypi["web+theme"].requirements();
+    assert_eq!(lines[0], format!("a-b==1.0 --hash={} --hash={}", digest('a'), digest('b')));
+    assert_eq!(lines.len(), 2);
+}
+
+#[test]
+fn what_moved_is_told_from_old_to_new() {
+    let old = lock();
+    let mut new = lock();
+    new.bases.insert("docker.io/library/debian:13".into(), digest('0'));
+    new.debian.clear();
+    new.remotes.insert("https://h/new".into(), Pin::File { digest: digest('1'), modified: None });
+    let theme = new.pypi.get_mut("web+theme").unwrap();
+    theme.inputs = "ff".into();
+    theme.packages.get_mut("a-b").unwrap().version = "1.1".into();
+    theme.packages.get_mut("c").unwrap().hashes = vec![digest('2')];
+    let moved: Vec<String> = new.moved(&old).iter().map(Moved::to_string).collect();
+    assert_eq!(
+        moved,
+        [
+            format!("base docker.io/library/debian:13: {} -> {}", digest('d'), digest('0')),
+            "snapshot debian/bookworm: 20261130T000000Z -> nothing".into(),
+            format!("url https://h/new: nothing -> {}", digest('1')),
+            "web+theme a-b: 1.0 -> 1.1".into(),
+            format!("web+theme c: 2!3.0rc1+x {} -> 2!3.0rc1+x {}", digest('c'), digest('2')),
+        ]
+    );
+    assert!(old.moved(&old).is_empty());
+}
+
+#[test]
+fn every_line_that_cannot_be_meant_is_named() {
+    let good = "version = 1\n";
+    for (text, says) in [
+        ("", "does not say its version"),
+        ("version = 2\n", "is of version 2"),
+        ("version = \"1\"\n", "should be an integer"),
+        (&format!("{good}[base]\n"), "unknown key `base`"),
+        (&format!("{good}[bases]\na = \"sha256:12\"\n"), "`sha256:12` is not a digest"),
+        (&format!("{good}[bases]\na = 1\n"), "should be a string"),
+        (&format!("{good}[debian]\na = \"2026-11-30\"\n"), "is not a time"),
+        (&format!("{good}[git]\na = \"main\"\n"), "is not a commit"),
+        (&format!("{good}[git]\na = \"{} main\"\n", "1".repeat(40)), "is not a commit"),
+        (&format!("{good}[urls]\na = \"{} soon\"\n", digest('a')), "is not a digest and perhaps a time"),
+        (&format!("{good}[pypi]\na = \"x y\"\n"), "is not a digest of what was asked"),
+        (&format!("{good}[packages.a]\nb = \"1 {}\"\n", digest('a')), "[pypi] has no line for `a`"),
+        (&format!("{good}[pypi]\na = \"0\"\n[packages]\na = 1\n"), "should be a table"),
+        // Nothing but a version and digests gets into a Dockerfile.
+        (&format!("{good}[pypi]\na = \"0\"\n[packages.a]\nb = \"1\"\n"), "is not a package with a version"),
+        (&format!("{good}[pypi]\na = \"0\"\n[packages.a]\nb = \"1\\n {}\"\n", digest('a')), "is not a package"),
+        (&format!("{good}[pypi]\na = \"0\"\n[packages.a]\n\"b\\nRUN\" = \"1 {}\"\n", digest('a')), "is not a package"),
+        ("version = \n", "not valid TOML"),
+    ] {
+        let problems = read(text).unwrap_err();
+        assert!(problems.0.iter().any(|problem| problem.message.contains(says)), "{text}: {problems:?}");
+        assert!(problems.0.iter().all(|problem| problem.place.is_some()), "{text}");
+    }
+}
+
+#[test]
+fn a_report_of_pip_gives_versions_and_digests_of_files() {
+    let entry = |name: &str, info: serde_json::Value| serde_json::json!({ "metadata": { "name": name, "version": "1.0" }, "download_info": info, "is_direct": false });
+    let archive = |hashes| serde_json::json!({ "url": "https://h/a.whl", "archive_info": { "hashes": hashes } });
+    let report = |install: &[serde_json::Value]| serde_json::json!({ "version": "1", "install": install }).to_string();
+    let sum = serde_json::json!({ "sha256": "a".repeat(64) });
+    let local = serde_json::json!({ "url": "file:///sources/own", "dir_info": {} });
+    let packages = from_report(report(&[entry("Oslo.Config", archive(sum)), entry("own", local)]).as_bytes()).unwrap();
+    assert_eq!(
+        packages,
+        BTreeMap::from([("oslo-config".to_owned(), Package { version: "1.0".into(), hashes: vec![digest('a')] })])
+    );
+    let error = from_report(report(&[entry("x", archive(serde_json::json!({})))]).as_bytes()).unwrap_err();
+    assert!(error.to_string().contains("no sha256 of x 1.0"), "{error}");
+    assert!(from_report(b"{}").is_err());
+}
+
+#[test]
+fn the_schema_takes_what_is_written() {
+    let schema = jsonschema::validator_for(&schema::schema()).unwrap();
+    let value = |text: &str| serde_json::to_value(text.parse::<toml::Table>().unwrap()).unwrap();
+    assert!(schema.is_valid(&value(&lock().text())));
+    assert!(!schema.is_valid(&value("version = 2\n")));
+    assert!(!schema.is_valid(&value("version = 1\n[bases]\na = \"latest\"\n")));
+}
+
+#[test]
+fn addresses_that_only_a_query_tells_apart_are_two_and_no_query_is_written_down() {
+    let name = |url: &str| Remote::File(crate::fetch::WebFile { url: url.into(), checksum: None }).name();
+    assert_eq!(name("https://user:pw@h/f#x"), "https://h/f");
+    let one = name("https://h/f?token=secret");
+    assert!(one.starts_with("https://h/f?") && !one.contains("secret"), "{one}");
+    assert_ne!(one, name("https://h/f?token=other"));
+}
