@@ -109,7 +109,8 @@ fn is_name(name: &str) -> bool {
 fn package(text: &str) -> Option<Package> {
     let mut words = text.split(' ');
     // It is written into a Dockerfile: nothing else may be.
-    let version = words.next().filter(|word| word.parse::<pep440_rs::Version>().is_ok())?.to_owned();
+    let plain = |word: &&str| word.bytes().all(|b| b.is_ascii_alphanumeric() || b"!.+-_".contains(&b));
+    let version = words.next().filter(plain).filter(|word| word.parse::<pep440_rs::Version>().is_ok())?.to_owned();
     let hashes: Vec<Digest> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
     (!hashes.is_empty()).then_some(Package { version, hashes })
 }

@@ -361,7 +361,7 @@ error: the source says no kind
   hint: one of `pypi`, `git`, `url`, `local`
 error: unknown key `svn` in [sources.what]
   at images/keystone/image.toml:10:1: svn
-  hint: there are `pypi`, `git`, `url`, `local`, `ref`, `sha256`
+  hint: there are `pypi`, `git`, `url`, `local`, `ref`, `subdir`, `version`, `sha256`
 error: `000000000000000000000000000000000000000000000000000000000000000` is not a sha256: a sha256 has 64 digits, not 63
   at images/keystone/image.toml:13:10: "000000000000000000000000000000000000000000000000000000000000000"
 error: `ftp://example.org/x` is not an address: it begins with https:// or http://

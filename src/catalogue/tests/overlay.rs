@@ -343,7 +343,7 @@ error: the source says no kind
 error: unknown key `pipy` in [sources.keystone]
   at mine/overlay.toml:5:31: pipy
   and images/keystone/image.toml:6:1: [sources.keystone] (image `keystone` as it is defined)
-  hint: there are `pypi`, `git`, `url`, `local`, `ref`, `sha256`
+  hint: there are `pypi`, `git`, `url`, `local`, `ref`, `subdir`, `version`, `sha256`
 error: `plugins.accept` should be a list of strings, not a string
   at mine/overlay.toml:6:27: "x"
   and images/keystone/image.toml:11:10: ["keystone-*"] (image `keystone` as it is defined)

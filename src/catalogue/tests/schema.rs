@@ -12,9 +12,10 @@ fn documents(file: File) -> (&'static str, Vec<String>) {
     let bodies: Vec<String> = sources.split('|').map(|s| format!("{s}[packages]\n[[check]]\nrun=[\"x\"]\n")).collect();
     let with = |head: &str| bodies.iter().map(|body| format!("{head}{body}")).collect::<Vec<String>>();
     match file {
-        File::Kollage => {
-            ("kollage.toml", vec!["[build]\n[engine]\n[policy]\n[profiles]\n[images.x]\n[plugins]\n[vars]\n".into()])
-        }
+        File::Kollage => (
+            "kollage.toml",
+            vec!["[build]\n[build.debian]\n[engine]\n[policy]\n[profiles]\n[images.x]\n[plugins]\n[vars]\n".into()],
+        ),
         File::Image => {
             let bases = ["bootstrap=\"debian\",suite=\"s\"", "oci=\"p\"", "docker-archive=\"p\"", "rootfs=\"p\"", ""];
             let heads = bases.iter().map(|base| format!("[image]\nfrom={{{base}}}\n[user]\n[plugins]\n"));
