@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::catalogue::Snapshot;
 use crate::cli::App;
 use crate::cli::args::{self, Lock as Args};
 use crate::cli::machine::{self, EngineFlags};
@@ -25,7 +24,7 @@ use crate::graph::node::{Edge, Graph, NodeId, NodeKind, Spec};
 use crate::graph::plan::{Planner, Settings, remotes};
 use crate::image::archive::staging::write_file;
 use crate::image::store::Store;
-use crate::lock::{self, FILE, Lock, REPORT, RESOLVE, Resolved};
+use crate::lock::{self, FILE, Gap, Lock, REPORT, RESOLVE, Resolved};
 use crate::report::human;
 use crate::report::style::{Look, Paint};
 use crate::report::text::one_line;
@@ -204,26 +203,21 @@ impl Locking {
     /// Whether something was added.
     fn bases(&mut self, graph: &Graph) -> Result<bool> {
         let mut added = false;
-        for node in &graph.nodes {
-            let ctl = Ctl { node: &node.name, sink: &self.sink, cancel: &self.cancel };
-            match &node.kind {
-                NodeKind::Base(BaseSource::Registry { reference }) if !reference.contains('@') => {
-                    let digest = self.engine.digest_of(reference, &ctl)?;
-                    self.workspace.catalogue.lock.bases.insert(node.name.to_string(), digest);
-                    added = true;
+        for gap in lock::gaps(graph, &self.workspace.catalogue) {
+            match gap {
+                Gap::Base(name) => {
+                    let node: Arc<str> = name.as_str().into();
+                    let ctl = Ctl { node: &node, sink: &self.sink, cancel: &self.cancel };
+                    let digest = self.engine.digest_of(&name, &ctl)?;
+                    self.lock().bases.insert(name, digest);
                 }
-                NodeKind::Base(BaseSource::Bootstrap(wanted))
-                    if self.workspace.catalogue.settings.build.snapshot == Snapshot::Locked
-                        && wanted.distribution == "debian"
-                        && wanted.mirror.is_none()
-                        && wanted.snapshot.is_none() =>
-                {
+                Gap::Snapshot(suite) => {
                     let today = jiff::Timestamp::now().strftime("%Y%m%dT000000Z").to_string();
-                    self.workspace.catalogue.lock.debian.insert(format!("debian/{}", wanted.suite), today);
-                    added = true;
+                    self.lock().debian.insert(suite, today);
                 }
-                _ => {}
+                Gap::Missing(_) | Gap::Stale(_) => continue,
             }
+            added = true;
         }
         Ok(added)
     }

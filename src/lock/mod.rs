@@ -66,10 +66,6 @@ impl Resolved {
 }
 
 impl Lock {
-    pub fn is_empty(&self) -> bool {
-        *self == Lock::default()
-    }
-
     pub fn pin(&self, remote: &Remote) -> Option<&Pin> {
         self.remotes.get(&remote.name())
     }

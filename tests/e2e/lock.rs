@@ -1,5 +1,5 @@
 //! kollage.lock: written by asking, used by builds, moved on demand, and refused where it doesn't pin everything.
-//! PyPI is played by recipes that leave a report of pip's; tests/e2e/demo.rs has the real one.
+//! PyPI is played by recipes that leave a report of pip's; docs/howto/lock.md tells of the real one.
 
 use std::fs;
 use std::process::Command;
