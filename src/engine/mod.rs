@@ -18,6 +18,7 @@ use crate::image::digest::{Digest, Key};
 use crate::image::layer::changes::Change;
 
 pub mod embedded;
+pub mod portable;
 pub mod surroundings;
 
 use surroundings::Surroundings;

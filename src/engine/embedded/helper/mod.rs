@@ -25,7 +25,7 @@ mod init;
 mod inroot;
 mod isolate;
 mod limits;
-pub(super) mod mode;
+pub(in crate::engine) mod mode;
 mod monitor;
 pub(super) mod mounts;
 pub(super) mod overlay;
