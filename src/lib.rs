@@ -7,7 +7,8 @@
 //! - [`engine`]: what a plan is carried out with; [`image`]: layers, configurations, archives, the store;
 //!   [`registry`]: pull; [`fetch`]: files from web addresses and git repositories; [`net`]: what these two share
 //! - [`lock`]: what names that move stood for; [`export`]: the graph for engines and CIs that are there already
-//! - [`start`]: how services are started, apart from their images; [`deploy`]: services that run together
+//! - [`start`]: how services are started, apart from their images; [`deploy`]: services that run together;
+//!   [`daemon`]: Docker and Podman, for it and for an engine
 //! - [`report`]: events to what a person or a machine reads; [`cli`]: the command line
 //! - [`diag`], [`error`], [`event`], [`quantity`], [`suggest`]: what every room speaks; [`userns`]:
 //!   which ids there are
@@ -17,6 +18,7 @@
 pub mod catalogue;
 pub mod cli;
 pub mod context;
+pub mod daemon;
 pub mod deploy;
 pub mod diag;
 pub mod dockerfile;

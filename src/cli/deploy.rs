@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
-use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -12,10 +11,10 @@ use crate::cli::args::{
     self, AtHost, DeployCommand, DeployDown, DeployRender, DeployStatus, DeployTarget, DeployTask, DeployUp, Select,
     TextOrJson,
 };
-use crate::cli::environment::Environment;
 use crate::cli::machine;
 use crate::cli::signals;
 use crate::cli::workspace::{catalogue_root, config_files, overrides, wrong_definitions};
+use crate::daemon;
 use crate::deploy::engine::Engine;
 use crate::deploy::files::{Change, Kind};
 use crate::deploy::plan::Step;
@@ -146,29 +145,13 @@ fn with_host<T>(
             let _ = writeln!(io::stderr(), "stopping; what was done stays done");
         }
     })?;
-    let engine = Engine::connect(&address(at.host.as_deref(), &app.env)?, &cancel)?;
+    let endpoint = daemon::find(at.host.as_deref(), &app.env.daemon())?;
+    let engine = Engine::connect(endpoint, &cancel)?;
     let lookup = |name: &str| app.env.named(name);
     let credentials = Credentials::load(&machine::auth_files(&app.env))?;
     let credentials = credentials.with_path(app.env.path.clone().unwrap_or_default());
     let sink = Lines { look: app.look };
     act(&Host { deployment, engine: &engine, lookup: &lookup, credentials: &credentials, sink: &sink, cancel: &cancel })
-}
-
-pub(super) fn address(said: Option<&str>, env: &Environment) -> Result<String> {
-    if let Some(address) = said.or(env.docker_host.as_deref()) {
-        return Ok(match address.starts_with('/') {
-            true => format!("unix://{address}"),
-            false => address.to_owned(),
-        });
-    }
-    let own = env.runtime_dir.as_ref().map(|dir| dir.join("podman/podman.sock"));
-    let usual = ["/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock"];
-    let mut all = usual.iter().map(|path| Path::new(path).to_owned()).chain(own);
-    match all.find(|path| path.exists()) {
-        Some(path) => Ok(format!("unix://{}", path.display())),
-        None => Err(Error::unusable("neither Docker nor Podman listens where it usually does")
-            .hint("start one of them, or say where it is: DOCKER_HOST, or `--host unix:///PATH`")),
-    }
 }
 
 fn up(app: &App, args: &DeployUp) -> Result<u8> {

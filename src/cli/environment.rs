@@ -4,6 +4,8 @@ use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::daemon;
+
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     pub home: Option<PathBuf>,
@@ -37,8 +39,18 @@ pub struct Environment {
     pub registries_conf: Option<PathBuf>,
     /// `DOCKER_CONFIG`, the directory of Docker's config.json.
     pub docker_config: Option<PathBuf>,
-    /// `DOCKER_HOST`: the engine of `kollage deploy up|down|status`.
+    /// `KOLLAGE_ENGINE`: what carries a build out.
+    pub engine: Option<String>,
+    /// `DOCKER_HOST`: where Docker is, for `--engine docker` and `kollage deploy up|down|status`.
     pub docker_host: Option<String>,
+    /// `DOCKER_CONTEXT`: the same by the name of one of Docker's contexts.
+    pub docker_context: Option<String>,
+    /// `DOCKER_TLS_VERIFY`, set to anything but nothing: Docker's TCP is spoken over TLS.
+    pub docker_tls_verify: bool,
+    /// `DOCKER_CERT_PATH`: the directory with ca.pem, cert.pem and key.pem.
+    pub docker_cert_path: Option<PathBuf>,
+    /// `CONTAINER_HOST`: where Podman is.
+    pub container_host: Option<String>,
     /// `XDG_RUNTIME_DIR`, where podman and skopeo keep auth.json, and podman its socket.
     pub runtime_dir: Option<PathBuf>,
     /// `PATH`: where git and ssh are looked for.
@@ -84,10 +96,28 @@ impl Environment {
             auth_file: path("REGISTRY_AUTH_FILE"),
             registries_conf: path("CONTAINERS_REGISTRIES_CONF"),
             docker_config: path("DOCKER_CONFIG"),
+            engine: text("KOLLAGE_ENGINE"),
             docker_host: text("DOCKER_HOST"),
+            docker_context: text("DOCKER_CONTEXT"),
+            docker_tls_verify: text("DOCKER_TLS_VERIFY").is_some(),
+            docker_cert_path: path("DOCKER_CERT_PATH"),
+            container_host: text("CONTAINER_HOST"),
             runtime_dir: path("XDG_RUNTIME_DIR"),
             path: env::var_os("PATH").filter(|v| !v.is_empty()),
             proxy: proxy.filter_map(|name| Some((name.clone(), text(&name)?))).collect(),
+        }
+    }
+
+    /// What says where Docker or Podman is.
+    pub fn daemon(&self) -> daemon::Hints {
+        daemon::Hints {
+            docker_host: self.docker_host.clone(),
+            docker_context: self.docker_context.clone(),
+            tls_verify: self.docker_tls_verify,
+            cert_path: self.docker_cert_path.clone(),
+            container_host: self.container_host.clone(),
+            config: self.docker_config.clone().or_else(|| self.home.as_ref().map(|home| home.join(".docker"))),
+            runtime_dir: self.runtime_dir.clone(),
         }
     }
 

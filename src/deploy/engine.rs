@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::time::Duration;
 
-use bollard::Docker;
 use bollard::auth::DockerCredentials;
 use bollard::container::LogOutput;
 use bollard::errors::Error::RequestTimeoutError as TimedOut;
@@ -19,8 +18,8 @@ use bollard::query_parameters::{
     RenameContainerOptionsBuilder, StopContainerOptionsBuilder,
 };
 use futures_util::StreamExt as _;
-use tokio::runtime::Runtime;
 
+use crate::daemon::{self, Answer, Daemon, Endpoint, found, why};
 use crate::engine::embedded::output::Lines;
 use crate::error::{Context as _, Error, Result};
 use crate::event::Cancel;
@@ -28,9 +27,7 @@ use crate::registry::Login;
 use crate::registry::credentials::RefreshToken;
 
 pub struct Engine {
-    docker: Docker,
-    runtime: Runtime,
-    cancel: Cancel,
+    daemon: Daemon,
 }
 
 /// What a registry wants to see.
@@ -64,17 +61,6 @@ pub struct Container {
 /// What a command in a container may take; engines have lost the end of one.
 const ANSWER: Duration = Duration::from_secs(60);
 
-type Answer<T> = std::result::Result<T, bollard::errors::Error>;
-
-/// None where the engine has no such thing.
-fn found<T>(answer: Answer<T>) -> Answer<Option<T>> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(bollard::errors::Error::DockerResponseServerError { status_code: 404, .. }) => Ok(None),
-        Err(why) => Err(why),
-    }
-}
-
 /// Podman has a state `stopped`, which Docker's types don't know.
 fn readable<T: serde::de::DeserializeOwned>(answer: Answer<T>) -> Answer<T> {
     let Err(bollard::errors::Error::JsonDataError { contents, .. }) = &answer else { return answer };
@@ -86,54 +72,18 @@ fn readable<T: serde::de::DeserializeOwned>(answer: Answer<T>) -> Answer<T> {
     serde_json::from_value(value).or(answer)
 }
 
-/// The engine's own words, without how they came.
-fn why(error: &bollard::errors::Error) -> String {
-    match error {
-        bollard::errors::Error::DockerResponseServerError { message, .. } => message.trim().to_owned(),
-        other => other.to_string(),
-    }
-}
-
 impl Engine {
-    /// `address` is as in DOCKER_HOST.
-    pub fn connect(address: &str, cancel: &Cancel) -> Result<Engine> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unusable(|| "cannot make what waits for the engine".into())?;
-        let unreachable = |error: &bollard::errors::Error| {
-            Error::unusable(format!("no engine answers at `{address}`")).cause(why(error)).hint(
-                "start Docker, or `podman system service`; DOCKER_HOST and --host say where it is: unix:///PATH or \
-                 tcp://HOST:PORT",
-            )
-        };
-        let docker = Docker::connect_with_host(address).map_err(|error| unreachable(&error))?;
-        let docker = runtime.block_on(docker.negotiate_version()).map_err(|error| unreachable(&error))?;
-        Ok(Engine { docker, runtime, cancel: cancel.clone() })
+    pub fn connect(endpoint: Endpoint, cancel: &Cancel) -> Result<Engine> {
+        Ok(Engine { daemon: daemon::Engine::open(endpoint, cancel)?.connect(cancel)? })
     }
 
-    /// An answer can be long in coming; an interruption doesn't wait for it.
     fn wait<T>(&self, what: impl Fn() -> String, call: impl Future<Output = Answer<T>>) -> Result<T> {
-        let answer = self.runtime.block_on(async {
-            let mut call = std::pin::pin!(call);
-            loop {
-                tokio::select! {
-                    answer = &mut call => break Some(answer),
-                    () = tokio::time::sleep(Duration::from_millis(200)) => {
-                        if self.cancel.is_forced() {
-                            break None;
-                        }
-                    }
-                }
-            }
-        });
-        let answer = answer.ok_or_else(Error::interrupted)?;
-        answer.map_err(|error| Error::failed(what()).cause(why(&error)))
+        self.daemon.wait(what, call)
     }
 
     pub fn image(&self, reference: &str) -> Result<Option<Image>> {
         let what = || format!("cannot look at the image {reference}");
-        let image = self.wait(what, async { found(self.docker.inspect_image(reference).await) })?;
+        let image = self.wait(what, async { found(self.daemon.docker.inspect_image(reference).await) })?;
         Ok(image.map(|image| Image {
             id: image.id.unwrap_or_default(),
             user: image.config.and_then(|config| config.user).filter(|user| !user.is_empty()),
@@ -146,7 +96,7 @@ impl Engine {
         let bytes = std::fs::read(archive).unusable(|| format!("cannot read {}", archive.display()))?;
         self.wait(what, async {
             let options = ImportImageOptionsBuilder::default().quiet(true).build();
-            let mut stream = self.docker.import_image(options, bollard::body_full(bytes.into()), None);
+            let mut stream = self.daemon.docker.import_image(options, bollard::body_full(bytes.into()), None);
             while let Some(line) = stream.next().await {
                 line?;
             }
@@ -164,7 +114,7 @@ impl Engine {
             Access::Token(RefreshToken(token)) => DockerCredentials { identitytoken: Some(token), ..none() },
         });
         let pulled = self.wait(|| format!("cannot get the image {reference}"), async {
-            let mut stream = self.docker.create_image(Some(options), None, login);
+            let mut stream = self.daemon.docker.create_image(Some(options), None, login);
             while let Some(line) = stream.next().await {
                 line?;
             }
@@ -176,7 +126,7 @@ impl Engine {
 
     pub fn container(&self, name: &str) -> Result<Option<Container>> {
         let what = || format!("cannot look at the container {name}");
-        let answer = self.wait(what, async { found(readable(self.docker.inspect_container(name, None).await)) })?;
+        let answer = self.wait(what, async { found(readable(self.daemon.docker.inspect_container(name, None).await)) })?;
         Ok(answer.map(Container::from))
     }
 
@@ -184,7 +134,7 @@ impl Engine {
     pub fn containers(&self, label: &str, value: &str) -> Result<Vec<String>> {
         let filters = HashMap::from([("label", vec![format!("{label}={value}")])]);
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
-        let found = self.wait(|| "cannot list containers".into(), self.docker.list_containers(Some(options)))?;
+        let found = self.wait(|| "cannot list containers".into(), self.daemon.docker.list_containers(Some(options)))?;
         let names = found.into_iter().filter_map(|container| container.names?.into_iter().next());
         let mut names: Vec<String> = names.map(|name| name.trim_start_matches('/').to_owned()).collect();
         names.sort();
@@ -194,11 +144,11 @@ impl Engine {
     pub fn create(&self, name: &str, body: ContainerCreateBody) -> Result<()> {
         let options = CreateContainerOptionsBuilder::default().name(name).build();
         let what = || format!("cannot make the container {name}");
-        self.wait(what, self.docker.create_container(Some(options), body)).map(drop)
+        self.wait(what, self.daemon.docker.create_container(Some(options), body)).map(drop)
     }
 
     pub fn start(&self, name: &str) -> Result<()> {
-        self.wait(|| format!("cannot start the container {name}"), self.docker.start_container(name, None))
+        self.wait(|| format!("cannot start the container {name}"), self.daemon.docker.start_container(name, None))
     }
 
     /// Stopped within the time that the container was made with.
@@ -206,34 +156,34 @@ impl Engine {
         let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
         let options = StopContainerOptionsBuilder::default().t(seconds).build();
         let what = || format!("cannot stop the container {name}");
-        self.wait(what, async { found(self.docker.stop_container(name, Some(options)).await) }).map(drop)
+        self.wait(what, async { found(self.daemon.docker.stop_container(name, Some(options)).await) }).map(drop)
     }
 
     pub fn rename(&self, name: &str, to: &str) -> Result<()> {
         let options = RenameContainerOptionsBuilder::default().name(to).build();
-        self.wait(|| format!("cannot rename the container {name}"), self.docker.rename_container(name, options))
+        self.wait(|| format!("cannot rename the container {name}"), self.daemon.docker.rename_container(name, options))
     }
 
     /// Whether it runs or not; its volumes stay.
     pub fn remove(&self, name: &str) -> Result<()> {
         let options = RemoveContainerOptionsBuilder::default().force(true).build();
         let what = || format!("cannot remove the container {name}");
-        self.wait(what, async { found(self.docker.remove_container(name, Some(options)).await) }).map(drop)
+        self.wait(what, async { found(self.daemon.docker.remove_container(name, Some(options)).await) }).map(drop)
     }
 
     /// Hands every line over until the container ends, and gives its exit code.
     pub fn follow(&self, name: &str, line: &mut dyn FnMut(String)) -> Result<i64> {
         let options = LogsOptionsBuilder::default().follow(true).stdout(true).stderr(true).build();
-        let mut logs = std::pin::pin!(self.docker.logs(name, Some(options)));
+        let mut logs = std::pin::pin!(self.daemon.docker.logs(name, Some(options)));
         let mut lines = Lines::default();
         loop {
-            let next = self.runtime.block_on(async {
+            let next = self.daemon.runtime.block_on(async {
                 tokio::select! {
                     part = logs.next() => Some(part),
                     () = tokio::time::sleep(Duration::from_millis(200)) => None,
                 }
             });
-            self.cancel.check()?;
+            self.daemon.cancel.check()?;
             match next {
                 None => {}
                 Some(Some(Ok(part))) => lines.push(bytes(&part), &mut *line),
@@ -246,7 +196,7 @@ impl Engine {
         lines.finish(&mut *line);
         loop {
             match self.container(name)? {
-                Some(container) if container.running => self.cancel.sleep(Duration::from_millis(100))?,
+                Some(container) if container.running => self.daemon.cancel.sleep(Duration::from_millis(100))?,
                 Some(container) => return Ok(container.exit_code),
                 None => return Err(Error::failed(format!("the container {name} went away"))),
             }
@@ -258,7 +208,7 @@ impl Engine {
         let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(&count.to_string()).build();
         let mut lines = Vec::new();
         self.wait(|| format!("cannot read what {name} says"), async {
-            let mut logs = std::pin::pin!(self.docker.logs(name, Some(options.clone())));
+            let mut logs = std::pin::pin!(self.daemon.docker.logs(name, Some(options.clone())));
             let mut cut = Lines::default();
             while let Some(part) = logs.next().await {
                 cut.push(bytes(&part?), |line| lines.push(line));
@@ -279,14 +229,15 @@ impl Engine {
             ..ExecConfig::default()
         };
         let run = async {
-            let exec = self.docker.create_exec(name, config.clone()).await?;
+            let exec = self.daemon.docker.create_exec(name, config.clone()).await?;
             let mut said = String::new();
-            if let StartExecResults::Attached { mut output, .. } = self.docker.start_exec(&exec.id, None).await? {
+            if let StartExecResults::Attached { mut output, .. } = self.daemon.docker.start_exec(&exec.id, None).await?
+            {
                 while let Some(part) = output.next().await {
                     said.push_str(&String::from_utf8_lossy(bytes(&part?)));
                 }
             }
-            let code = self.docker.inspect_exec(&exec.id).await?.exit_code;
+            let code = self.daemon.docker.inspect_exec(&exec.id).await?.exit_code;
             Ok((code.unwrap_or(-1), said))
         };
         let what = || format!("cannot run a command in the container {name}");
@@ -295,14 +246,14 @@ impl Engine {
 
     pub fn volume(&self, name: &str) -> Result<Option<Volume>> {
         let what = || format!("cannot look at the volume {name}");
-        self.wait(what, async { found(self.docker.inspect_volume(name).await) })
+        self.wait(what, async { found(self.daemon.docker.inspect_volume(name).await) })
     }
 
     /// Those with a label, by name.
     pub fn volumes(&self, label: &str, value: &str) -> Result<BTreeMap<String, HashMap<String, String>>> {
         let filters = HashMap::from([("label", vec![format!("{label}={value}")])]);
         let options = ListVolumesOptionsBuilder::default().filters(&filters).build();
-        let found = self.wait(|| "cannot list volumes".into(), self.docker.list_volumes(Some(options)))?;
+        let found = self.wait(|| "cannot list volumes".into(), self.daemon.docker.list_volumes(Some(options)))?;
         Ok(found.volumes.unwrap_or_default().into_iter().map(|volume| (volume.name, volume.labels)).collect())
     }
 
@@ -310,7 +261,7 @@ impl Engine {
     pub fn volumes_called(&self, begin: &str) -> Result<Vec<String>> {
         let filters = HashMap::from([("name", vec![begin.to_owned()])]);
         let options = ListVolumesOptionsBuilder::default().filters(&filters).build();
-        let found = self.wait(|| "cannot list volumes".into(), self.docker.list_volumes(Some(options)))?;
+        let found = self.wait(|| "cannot list volumes".into(), self.daemon.docker.list_volumes(Some(options)))?;
         let names = found.volumes.unwrap_or_default().into_iter().map(|volume| volume.name);
         Ok(names.filter(|name| name.starts_with(begin)).collect())
     }
@@ -318,17 +269,18 @@ impl Engine {
     pub fn make_volume(&self, name: &str, labels: HashMap<String, String>) -> Result<()> {
         let request =
             VolumeCreateRequest { name: Some(name.into()), labels: Some(labels), ..VolumeCreateRequest::default() };
-        self.wait(|| format!("cannot make the volume {name}"), self.docker.create_volume(request)).map(drop)
+        self.wait(|| format!("cannot make the volume {name}"), self.daemon.docker.create_volume(request)).map(drop)
     }
 
     pub fn remove_volume(&self, name: &str) -> Result<()> {
         let what = || format!("cannot remove the volume {name}");
-        self.wait(what, async { found(self.docker.remove_volume(name, None::<RemoveVolumeOptions>).await) }).map(drop)
+        self.wait(what, async { found(self.daemon.docker.remove_volume(name, None::<RemoveVolumeOptions>).await) })
+            .map(drop)
     }
 
     pub fn has_network(&self, name: &str) -> Result<bool> {
         let what = || format!("cannot look at the network {name}");
-        let found = self.wait(what, async { found(self.docker.inspect_network(name, None).await) })?;
+        let found = self.wait(what, async { found(self.daemon.docker.inspect_network(name, None).await) })?;
         Ok(found.is_some())
     }
 
@@ -339,12 +291,12 @@ impl Engine {
             labels: Some(labels),
             ..NetworkCreateRequest::default()
         };
-        self.wait(|| format!("cannot make the network {name}"), self.docker.create_network(request)).map(drop)
+        self.wait(|| format!("cannot make the network {name}"), self.daemon.docker.create_network(request)).map(drop)
     }
 
     pub fn remove_network(&self, name: &str) -> Result<()> {
         let what = || format!("cannot remove the network {name}");
-        self.wait(what, async { found(self.docker.remove_network(name).await) }).map(drop)
+        self.wait(what, async { found(self.daemon.docker.remove_network(name).await) }).map(drop)
     }
 }
 

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use crate::cli::App;
-use crate::cli::deploy::address as engine_address;
 use crate::cli::machine;
 use crate::cli::signals;
 use crate::cli::workspace::{source_date_epoch, store_path};
+use crate::daemon;
 use crate::deploy::engine::Engine;
 use crate::error::{Context as _, Error, Result};
 use crate::event::Cancel;
@@ -93,7 +93,7 @@ pub(super) fn run(app: &App, output: &str, runtime: Option<&Path>, host: Option<
 fn engine(app: &App, bundle: &Bundle, name: &Reference, host: Option<&str>, time: i64) -> Result<()> {
     let cancel = Cancel::new()?;
     signals::watch(&cancel, |_| {})?;
-    let engine = Engine::connect(&engine_address(host, &app.env)?, &cancel)?;
+    let engine = Engine::connect(daemon::find(host, &app.env.daemon())?, &cancel)?;
     let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
     let written = bundle.write_image(&store, time, &cancel)?;
     let work = store.work_dir()?;
