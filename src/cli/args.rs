@@ -328,7 +328,7 @@ pub struct OneDockerfile {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "How to build")]
 pub struct How {
-    /// What carries the build out
+    /// What carries the build out: embedded, docker or buildkit [default: `[engine] default`]
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
     /// Images that are built at once [default: one for each processor]
@@ -472,6 +472,9 @@ pub struct Plan {
     pub again: Again,
     #[command(flatten)]
     pub surroundings: Surroundings,
+    /// What would carry the build out: embedded, docker or buildkit [default: `[engine] default`]
+    #[arg(long, value_name = "NAME")]
+    pub engine: Option<String>,
     /// As if base images had to be fetched again
     #[arg(long)]
     pub pull: bool,

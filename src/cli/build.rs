@@ -11,7 +11,7 @@ use crate::cli::App;
 use crate::cli::args::{Build, OneDockerfile, Select};
 use crate::cli::context::{contexts, refuse_remote};
 use crate::cli::entitlements::entitlements;
-use crate::cli::machine::{self, EngineFlags};
+use crate::cli::machine::{self, Builder, EngineFlags};
 use crate::cli::no_cache::no_cache;
 use crate::cli::publish::{self, Publisher};
 use crate::cli::record;
@@ -23,7 +23,6 @@ use crate::cli::{outcome, signals};
 use crate::context::{Context, HashTable};
 use crate::diag::{Diagnostic, Diagnostics, SourceFile};
 use crate::dockerfile::Inputs;
-use crate::engine::embedded::EmbeddedEngine;
 use crate::error::{Context as _, Error, Result};
 use crate::event::{Cancel, Event, Silent, Sink};
 use crate::fetch::Pin;
@@ -49,13 +48,18 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     refuse_nameless(&target.graph, &outputs)?;
     app.show_warnings(&target.warnings);
     app.show_warnings(&target.graph.warnings());
+    let name = machine::chosen(args.how.engine.as_deref(), &target.settings, &app.env)?;
     let flags = engine_flags(app, args, &target)?;
     machine::refuse_unsupported(&target.graph, Some(&flags.entitlements))?;
     let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
-    let engine = machine::engine(store.clone(), flags.clone(), &target.settings, &app.env)?;
+    let local = machine::engine(store.clone(), flags.clone(), &target.settings, &app.env)?;
+    let cancel = Cancel::new()?;
+    let keep = !outputs.is_empty() || args.push;
+    let builder = Builder::open(name, local, keep, &app.env, &cancel)?;
+    let engine = builder.engine();
     let table_path = store.state_path(machine::HASH_TABLE);
     let table = HashTable::load(&table_path);
-    let history = History::load(&store.state_path(machine::HISTORY), &engine);
+    let history = History::load(&store.state_path(machine::HISTORY), engine);
     let settings = Settings {
         platform: target.inputs.platform.clone(),
         source_date_epoch: target.source_date_epoch,
@@ -68,19 +72,20 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     let planner = Planner::new(&target.graph, &settings, &table, &history);
     let planned = planner.plan().map_err(wrong_definitions)?;
     machine::refuse_planned(&target.graph, &planned, &flags)?;
-    preflight(&engine, &target.graph, &planned)?;
+    builder.refuse(&target.graph, &planned, &settings.surroundings)?;
+    preflight(&builder, &target.graph, &planned)?;
     let publishing = Publishing::prepare(app, args, &target, &store)?;
     if planned.iter().any(|p| p.action != Action::Reuse) {
         machine::say_what_is_missing(app);
     }
 
     let expected = history.expected(&target.graph, &planned);
-    let session = Session::start(app, args, &store, &target.graph)?;
+    let session = Session::start(app, args, &store, &target.graph, cancel)?;
     let started = Instant::now();
     let options = Options { jobs: machine::jobs(args.how.jobs, &target.settings), fail_fast: args.how.fail_fast };
     let results = Run {
         planner: &planner,
-        engine: &engine,
+        engine,
         options: &options,
         sink: &*session.sink,
         cancel: &session.cancel,
@@ -132,14 +137,13 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     Ok(code)
 }
 
-fn engine_flags<'a>(app: &App, args: &'a Build, target: &Target) -> Result<EngineFlags<'a>> {
+fn engine_flags(app: &App, args: &Build, target: &Target) -> Result<EngineFlags> {
     let how = &args.how;
     let step_timeout = how
         .step_timeout
         .as_deref()
         .map(|text| limit_of_steps(text).map_err(|why| Error::bad_input(format!("`--step-timeout {text}`: {why}"))));
     Ok(EngineFlags {
-        name: how.engine.as_deref(),
         network: how.surroundings.network,
         secrets: secrets(&how.secrets, &app.env)?,
         ssh: agents(&how.ssh, app.env.ssh_auth_sock.as_deref())?,
@@ -254,20 +258,20 @@ fn full_name(name: &str) -> Result<String> {
 }
 
 /// Fails in seconds what would otherwise fail after forty minutes: all that is missing at once.
-fn preflight(engine: &EmbeddedEngine, graph: &Graph, planned: &[Planned]) -> Result<()> {
-    use crate::engine::Engine as _;
+fn preflight(builder: &Builder, graph: &Graph, planned: &[Planned]) -> Result<()> {
+    let local = builder.local();
     if planned.iter().all(|p| p.action == Action::Reuse && p.asks.is_empty()) {
         return Ok(());
     }
-    let mut problems = engine.preflight();
+    let mut problems = builder.engine().preflight();
     for (node, planned) in graph.nodes.iter().zip(planned) {
         if let (NodeKind::Base(source), Action::Bootstrap | Action::Pull) = (&node.kind, planned.action)
-            && let Err(error) = engine.base_preflight(source)
+            && let Err(error) = local.base_preflight(source)
         {
             problems.push(error);
         }
         for ask in &planned.asks {
-            if let Err(error) = engine.fetch_preflight(&ask.remote)
+            if let Err(error) = local.fetch_preflight(&ask.remote)
                 && !problems.iter().any(|known| known.message() == error.message())
             {
                 problems.push(error);
@@ -298,7 +302,7 @@ struct Session {
 }
 
 impl Session {
-    fn start(app: &App, args: &Build, store: &Store, graph: &Graph) -> Result<Session> {
+    fn start(app: &App, args: &Build, store: &Store, graph: &Graph, cancel: Cancel) -> Result<Session> {
         let clock = Clock::start();
         let now = jiff::Timestamp::try_from(SystemTime::now()).unwrap_or_default();
         let name = run_name(now);
@@ -317,7 +321,6 @@ impl Session {
         let shown: Arc<dyn Sink> = progress.clone();
         let recorder = Arc::new(Recorder::new(clock));
         let sink: Arc<dyn Sink> = Arc::new(Tee::new(vec![shown, logs.clone(), recorder.clone()]));
-        let cancel = Cancel::new()?;
         let signalled = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let (count, told) = (signalled.clone(), sink.clone());
         signals::watch(&cancel, move |n| {

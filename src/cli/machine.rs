@@ -6,17 +6,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 
 use crate::catalogue::{CaBundle, EngineName, Settings};
 use crate::cli::environment::Environment;
 use crate::cli::{App, args, ssh};
+use crate::daemon;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::dockerfile;
 use crate::dockerfile::step::{Action as StepAction, Entitlement, MountKind};
-use crate::engine::SecretSource;
+use crate::engine::docker::{self, DockerEngine};
 use crate::engine::embedded::{EmbeddedEngine, Options, lend};
+use crate::engine::surroundings::Surroundings;
+use crate::engine::{Engine, SecretSource};
 use crate::error::{Context as _, Error, Result};
+use crate::event::Cancel;
 use crate::fetch;
 use crate::graph::node::Graph;
 use crate::graph::plan::{Action, Planned};
@@ -63,7 +68,7 @@ pub fn jobs(flag: Option<usize>, settings: &Settings) -> usize {
 }
 
 /// The same with what only the bases' ONBUILD adds, and secrets and agents that a step requires and nobody gave.
-pub fn refuse_planned(graph: &Graph, planned: &[Planned], flags: &EngineFlags<'_>) -> Result<()> {
+pub fn refuse_planned(graph: &Graph, planned: &[Planned], flags: &EngineFlags) -> Result<()> {
     let mut problems = Diagnostics::default();
     for (node, planned) in graph.nodes.iter().zip(planned) {
         let Some(spec) = node.spec() else { continue };
@@ -111,8 +116,7 @@ pub type Secrets = BTreeMap<String, SecretSource>;
 
 /// What the command line says about the engine.
 #[derive(Clone, Debug, Default)]
-pub struct EngineFlags<'a> {
-    pub name: Option<&'a str>,
+pub struct EngineFlags {
     pub network: Option<args::Network>,
     pub disk_limit: Option<u64>,
     pub secrets: Secrets,
@@ -123,20 +127,89 @@ pub struct EngineFlags<'a> {
     pub registries: args::Registries,
 }
 
-pub fn engine(store: Store, flags: EngineFlags<'_>, settings: &Settings, env: &Environment) -> Result<EmbeddedEngine> {
-    let name = match flags.name {
-        None => settings.engine.default,
-        Some(text) => engine_name(text)?,
+/// The engine that the command line, KOLLAGE_ENGINE or the settings choose, if the operator allows it.
+pub fn chosen(flag: Option<&str>, settings: &Settings, env: &Environment) -> Result<EngineName> {
+    let name = match (flag, env.engine.as_deref()) {
+        (Some(text), _) => engine_name(text)?,
+        (None, Some(text)) => engine_name(text).map_err(|error| error.context("KOLLAGE_ENGINE"))?,
+        (None, None) => settings.engine.default,
     };
-    if !settings.policy.allows_engine(name) {
-        let file = settings.policy_file("engines");
-        return Err(Error::bad_input(format!("the engine `{}` is not allowed on this machine", name.as_str()))
-            .hint(format!("[policy] in {file} says which are")));
+    allowed(name, settings).map(|()| name)
+}
+
+pub fn allowed(name: EngineName, settings: &Settings) -> Result<()> {
+    if settings.policy.allows_engine(name) {
+        return Ok(());
     }
-    if name != EngineName::Embedded {
-        return Err(Error::unusable(format!("the engine `{}` is not part of this version", name.as_str()))
-            .hint("`--engine embedded` needs no daemon; it is the default"));
+    let file = settings.policy_file("engines");
+    Err(Error::bad_input(format!("the engine `{}` is not allowed on this machine", name.as_str()))
+        .hint(format!("[policy] in {file} says which are")))
+}
+
+/// What a build is carried out with.
+pub enum Builder {
+    Embedded(Box<EmbeddedEngine>),
+    Docker(Box<DockerEngine>),
+}
+
+impl Builder {
+    /// `keep`: outputs are made of the results, from the store.
+    pub fn open(
+        name: EngineName,
+        local: EmbeddedEngine,
+        keep: bool,
+        env: &Environment,
+        cancel: &Cancel,
+    ) -> Result<Builder> {
+        match name {
+            EngineName::Embedded => Ok(Builder::Embedded(Box::new(local))),
+            EngineName::Docker => {
+                let engine = daemon::Engine::open(daemon::find(None, &env.daemon())?, cancel)?;
+                Ok(Builder::Docker(Box::new(DockerEngine::new(local, engine, docker::Options { keep }))))
+            }
+            EngineName::Buildkit => {
+                Err(Error::unusable(format!("the engine `{}` is not part of this version", name.as_str()))
+                    .hint("`--engine embedded` needs no daemon; it is the default"))
+            }
+        }
     }
+
+    pub fn engine(&self) -> &dyn Engine {
+        match self {
+            Builder::Embedded(engine) => engine.as_ref(),
+            Builder::Docker(engine) => engine.as_ref(),
+        }
+    }
+
+    /// What makes bases and fetches files, whatever builds.
+    pub fn local(&self) -> &EmbeddedEngine {
+        match self {
+            Builder::Embedded(engine) => engine,
+            Builder::Docker(engine) => engine.local(),
+        }
+    }
+
+    /// What is to be built and this engine cannot do, by name and place.
+    pub fn refuse(&self, graph: &Graph, planned: &[Planned], surroundings: &Surroundings) -> Result<()> {
+        let Builder::Docker(engine) = self else { return Ok(()) };
+        engine.refuse_surroundings(surroundings)?;
+        let mut problems = Diagnostics::default();
+        for (node, planned) in graph.nodes.iter().zip(planned).filter(|(_, planned)| planned.action != Action::Reuse) {
+            let Some(spec) = node.spec() else { continue };
+            let file = &spec.resolved.dockerfile.file;
+            let known = dockerfile::on_unknown_bases(&spec.resolved);
+            let stages = if planned.stages.is_empty() { &known } else { &planned.stages };
+            problems.extend(engine.refusals(file, stages));
+        }
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(Error::from_diagnostics("this engine cannot build this; nothing was built", problems)),
+        }
+    }
+}
+
+/// The embedded engine; other engines have it make bases.
+pub fn engine(store: Store, flags: EngineFlags, settings: &Settings, env: &Environment) -> Result<EmbeddedEngine> {
     let build = &settings.build;
     let ca_bundle = match &build.ca_bundle {
         CaBundle::Off => None,

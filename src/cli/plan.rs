@@ -5,12 +5,13 @@ use serde_json::{Value, json};
 use crate::catalogue::Catalogue;
 use crate::cli::App;
 use crate::cli::args::{Plan, TextOrJson};
-use crate::cli::machine::{self, EngineFlags};
+use crate::cli::machine::{self, Builder, EngineFlags};
 use crate::cli::no_cache::no_cache;
 use crate::cli::outcome;
 use crate::cli::workspace::{Workspace, store_path, wrong_definitions};
 use crate::context::HashTable;
 use crate::error::{Error, Result};
+use crate::event::Cancel;
 use crate::graph::node::NodeKind;
 use crate::graph::plan::{Planner, Settings};
 use crate::report::plan;
@@ -40,11 +41,14 @@ pub fn run(app: &App, args: &Plan) -> Result<u8> {
     let graph = workspace.graph()?;
     app.show_warnings(&graph.warnings());
     let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
-    let engine = machine::engine(store.clone(), EngineFlags::default(), &workspace.catalogue.settings, &app.env)?;
+    let settings = &workspace.catalogue.settings;
+    let name = machine::chosen(args.engine.as_deref(), settings, &app.env)?;
+    let local = machine::engine(store.clone(), EngineFlags::default(), settings, &app.env)?;
+    let builder = Builder::open(name, local, false, &app.env, &Cancel::new()?)?;
     machine::refuse_unsupported(&graph, None)?;
     let table_path = store.state_path(machine::HASH_TABLE);
     let table = HashTable::load(&table_path);
-    let history = History::load(&store.state_path(machine::HISTORY), &engine);
+    let history = History::load(&store.state_path(machine::HISTORY), builder.engine());
     let settings = Settings {
         no_cache: no_cache(&args.again, &graph)?,
         refresh: args.pull,

@@ -12,8 +12,8 @@ use crate::cli::surroundings::surroundings;
 use crate::context::HashTable;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::dockerfile::Inputs;
+use crate::engine::Engine;
 use crate::engine::NoCache;
-use crate::engine::embedded::EmbeddedEngine;
 use crate::error::{Error, Result};
 use crate::graph;
 use crate::graph::assemble::assemble;
@@ -133,7 +133,7 @@ impl Workspace {
     }
 
     /// What a build would do, as far as the store can tell.
-    pub fn planned(&self, graph: &Graph, store: &Store, engine: &EmbeddedEngine) -> Result<Vec<Planned>> {
+    pub fn planned(&self, graph: &Graph, store: &Store, engine: &dyn Engine) -> Result<Vec<Planned>> {
         let table = HashTable::load(&store.state_path(machine::HASH_TABLE));
         let history = History::load(&store.state_path(machine::HISTORY), engine);
         let settings = self.planning(&args::Surroundings::default())?;

@@ -124,7 +124,7 @@ pub fn steps_not_granted(resolved: &Resolved, stages: &[LoweredStage], granted: 
     unsupported::not_granted(resolved, stages, granted)
 }
 
-fn on_unknown_bases(resolved: &Resolved) -> Vec<LoweredStage> {
+pub fn on_unknown_bases(resolved: &Resolved) -> Vec<LoweredStage> {
     let unknown = ImageConfig::new(&resolved.inputs.platform);
     lower::lower(resolved, &|_| Some(unknown.clone())).0
 }

@@ -13,6 +13,7 @@ mod build;
 mod cases;
 mod demo;
 mod deploy;
+mod docker;
 mod export;
 mod fetch;
 mod images;

@@ -6,6 +6,7 @@ use super::helper::spec::{CopyItem, RawPath};
 use super::{EmbeddedEngine, caller, request};
 use crate::context::Context;
 use crate::dockerfile::step::{Copy, Source};
+use crate::engine::portable::Brought;
 use crate::engine::{BuildJob, Ctl};
 use crate::error::{Error, Result};
 use crate::fetch::{self, Pin, Remote, address};
@@ -25,6 +26,32 @@ pub fn items(
     let items = bring(engine, &remote, pin, &how, None, &free_name(work), ctl)?;
     ctl.sink.event(crate::event::Event::BackgroundFinished { node: ctl.node.clone() });
     Ok(items)
+}
+
+/// The same for an engine that copies it itself.
+pub fn brought(
+    engine: &EmbeddedEngine,
+    job: &BuildJob,
+    step: &Copy,
+    remote: &Remote,
+    work: &Path,
+    ctl: &Ctl<'_>,
+) -> Result<Brought> {
+    let brought = match (remote, job.pins.get(remote)) {
+        (Remote::File(file), Some(Pin::File { digest, .. })) => {
+            let fetched = engine.fetcher.file(file, digest, &caller(ctl))?;
+            let name = address::file_name(&file.url);
+            Brought::File { path: fetched.path, name, modified: fetched.modified.unwrap_or(0) }
+        }
+        (Remote::Git(git), Some(pin @ Pin::Commit { .. })) => {
+            let into = free_name(work);
+            engine.fetcher_for(remote)?.checkout(git, pin, step.keep_git_dir, &into, &caller(ctl))?;
+            Brought::Tree(fetch::tree(&into))
+        }
+        _ => return Err(Error::failed(format!("{} was not asked for before it is needed", remote.shown()))),
+    };
+    ctl.sink.event(crate::event::Event::BackgroundFinished { node: ctl.node.clone() });
+    Ok(brought)
 }
 
 /// Of a named context; Docker calls what a web address gives `context`.

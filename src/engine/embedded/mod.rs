@@ -32,7 +32,7 @@ mod base;
 mod bootstrap;
 pub mod build;
 mod disk;
-mod fetched;
+pub(in crate::engine) mod fetched;
 mod finish;
 pub mod helper;
 pub mod lend;

@@ -2,8 +2,7 @@
 //! `docker load` speak it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -69,16 +68,36 @@ pub(super) fn write(store: &Store, images: &[Prepared], dest: &Path, cancel: &Ca
     finish_file(tar, staged)
 }
 
+/// One image whose layers are unpacked in the store, for an engine that loads it. It needs no manifest, and so nothing
+/// has been compressed for it.
+pub(crate) struct Loadable<'a> {
+    pub config: &'a [u8],
+    pub diff_ids: &'a [Digest],
+    pub names: Vec<String>,
+}
+
+pub(crate) fn stream<W: Write>(store: &Store, image: &Loadable<'_>, out: W, cancel: &Cancel) -> Result<W> {
+    let config = format!("{}.json", Digest::of(image.config).hex());
+    let layers = image.diff_ids.iter().map(layer_name).collect();
+    let items = [Item { config: config.clone(), repo_tags: Some(image.names.clone()), layers }];
+    let mut tar = TarWriter::new(out, cancel);
+    let manifest = serde_json::to_vec(&items).failed(|| "cannot write manifest.json".to_owned())?;
+    tar.file("manifest.json", manifest.len() as u64, &*manifest)?;
+    tar.file(&config, image.config.len() as u64, image.config)?;
+    let mut written = BTreeSet::new();
+    for diff_id in image.diff_ids {
+        if written.insert(diff_id) {
+            write_layer(store, diff_id, &mut tar, cancel)?;
+        }
+    }
+    tar.finish()
+}
+
 fn layer_name(diff_id: &Digest) -> String {
     format!("{}.tar", diff_id.hex())
 }
 
-fn write_layer(
-    store: &Store,
-    diff_id: &Digest,
-    tar: &mut TarWriter<'_, BufWriter<File>>,
-    cancel: &Cancel,
-) -> Result<()> {
+fn write_layer<W: Write>(store: &Store, diff_id: &Digest, tar: &mut TarWriter<'_, W>, cancel: &Cancel) -> Result<()> {
     let layer = store.layer(diff_id).ok_or_else(|| {
         Error::unusable(format!("the layer {diff_id} is not unpacked in the store"))
             .hint("build the image again: layers that are missing are made anew")

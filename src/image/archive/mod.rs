@@ -14,7 +14,7 @@ use crate::image::manifest::Manifest;
 use crate::image::reference::Reference;
 use crate::image::store::Store;
 
-mod docker;
+pub(crate) mod docker;
 mod files;
 pub(crate) mod layers;
 mod oci;

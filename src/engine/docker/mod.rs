@@ -1,0 +1,226 @@
+//! Builds with Docker or Podman, whichever answers at the API's address.
+//!
+//! - [`classic`]: one node through the builder that both have
+//! - [`images`]: what the engine has; images to it and from it
+//! - [`check`]: commands in finished images
+//! - [`lines`]: what its builder says, as steps
+//!
+//! Bases are made by our own code in our own store, and loaded where a build begins with them. A result stays in the
+//! engine, under a name that says its key: `localhost/kollage-key:<key>`; that name is how it is found again, by this run
+//! and by later ones, and what a child's FROM says. Nothing else about the image tells that Kollage made it, so that it
+//! is the image that `docker build` would have made. Where its files are wanted here (an output, a plugin's verdict) it
+//! is brought into the store.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::daemon::{self, Daemon};
+use crate::diag::{Diagnostic, Diagnostics, SourceFile};
+use crate::dockerfile::step::{LoweredStage, Network};
+use crate::engine::embedded::EmbeddedEngine;
+use crate::engine::portable::{Feature, uses};
+use crate::engine::surroundings::Surroundings;
+use crate::engine::{BaseJob, BaseSource, BuildJob, Built, Ctl, Engine, Published};
+use crate::error::{Error, Result};
+use crate::event::Cancel;
+use crate::fetch::{Pin, Remote};
+use crate::image::config::{ImageConfig, Platform};
+use crate::image::digest::{Digest, Key};
+use crate::image::layer::changes::Change;
+
+mod check;
+mod classic;
+mod images;
+mod lines;
+
+/// The name of results, whose tag is the key.
+const RESULTS: &str = "localhost/kollage-key";
+/// Of what is not a result yet: its checks are still to come.
+const UNCHECKED: &str = "localhost/kollage-unchecked";
+
+pub struct DockerEngine {
+    /// Bases, what is fetched, and the store.
+    local: EmbeddedEngine,
+    engine: daemon::Engine,
+    options: Options,
+    /// Images of the engine that have no name of ours, by what stands for their key: their id.
+    named: Mutex<BTreeMap<Key, String>>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Finished images are brought into the store, since an output is made from there.
+    pub keep: bool,
+}
+
+impl DockerEngine {
+    pub fn new(local: EmbeddedEngine, engine: daemon::Engine, options: Options) -> DockerEngine {
+        DockerEngine { local, engine, options, named: Mutex::default() }
+    }
+
+    /// What makes bases, and keeps them.
+    pub fn local(&self) -> &EmbeddedEngine {
+        &self.local
+    }
+
+    fn connect(&self, cancel: &Cancel) -> Result<Daemon> {
+        self.engine.connect(cancel)
+    }
+
+    /// For the calls that nobody can interrupt; they are short.
+    fn ask(&self) -> Result<Daemon> {
+        self.connect(&Cancel::new()?)
+    }
+
+    fn result_name(key: &Key) -> String {
+        format!("{RESULTS}:{key}")
+    }
+
+    /// How a FROM names an image; it is there afterwards.
+    fn reference(&self, daemon: &Daemon, built: &Built) -> Result<String> {
+        let name = DockerEngine::result_name(&built.key);
+        if images::id(daemon, &name)?.is_some() {
+            return Ok(name);
+        }
+        let known = self.named.lock().unwrap_or_else(PoisonError::into_inner).get(&built.key).cloned();
+        match known {
+            Some(id) => images::tag(daemon, &id, &name)?,
+            None => images::load(daemon, self.local.store(), built, vec![name.clone()])?,
+        }
+        Ok(name)
+    }
+
+    /// What the builder of this engine cannot do, by name and place; nothing has been built then.
+    pub fn refusals(&self, file: &std::sync::Arc<SourceFile>, stages: &[LoweredStage]) -> Diagnostics {
+        let mut problems = Diagnostics::default();
+        for used in uses(stages) {
+            if self.can(used.feature) {
+                continue;
+            }
+            let message = format!("{} cannot do {}", self.engine.facts.name, used.feature.shown());
+            let hint = "`--engine embedded` can, and needs no daemon";
+            problems.push(Diagnostic::error(message).at(file, used.span).label("this one").hint(hint));
+        }
+        problems
+    }
+
+    fn can(&self, feature: Feature) -> bool {
+        let podman = self.engine.facts.is_podman;
+        match feature {
+            Feature::BindMount | Feature::CacheMount | Feature::TmpfsMount | Feature::Script => podman,
+            Feature::Chmod => podman,
+            Feature::Secret | Feature::Ssh | Feature::Network | Feature::Insecure => false,
+            Feature::Link | Feature::Selection | Feature::OnbuildCopy | Feature::MixedAdd => false,
+        }
+    }
+
+    /// The same for what the command line puts around steps.
+    pub fn refuse_surroundings(&self, surroundings: &Surroundings) -> Result<()> {
+        let name = &self.engine.facts.name;
+        let refused = |what: &str| {
+            Err(Error::bad_input(format!("the builder of {name} cannot do {what}"))
+                .hint("`--engine embedded` can, and needs no daemon"))
+        };
+        match surroundings {
+            Surroundings { ulimits, .. } if !ulimits.is_empty() => refused("`--ulimit`"),
+            Surroundings { hosts, .. } if hosts.len() > 1 => refused("more than one `--add-host`"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Engine for DockerEngine {
+    fn name(&self) -> &'static str {
+        "docker"
+    }
+
+    fn preflight(&self) -> Vec<Error> {
+        self.ask().err().into_iter().collect()
+    }
+
+    fn recall(&self, key: &Key) -> Result<Option<Built>> {
+        let daemon = self.ask()?;
+        match images::inspect(&daemon, &DockerEngine::result_name(key))? {
+            Some(built) => Ok(Some(Built { key: key.clone(), ..built })),
+            // Keys don't depend on the engine: what another one made is loaded where it is wanted.
+            None => self.local.recall(key),
+        }
+    }
+
+    fn named(&self, name: &str) -> Result<Option<Built>> {
+        let daemon = self.ask()?;
+        let Some(id) = images::id(&daemon, name)? else { return Ok(None) };
+        let Some(built) = images::inspect(&daemon, &id)? else { return Ok(None) };
+        self.named.lock().unwrap_or_else(PoisonError::into_inner).insert(built.key.clone(), id);
+        Ok(Some(built))
+    }
+
+    fn foresee(&self, source: &BaseSource, platform: &Platform) -> Option<ImageConfig> {
+        self.local.foresee(source, platform)
+    }
+
+    fn known(&self, remote: &Remote) -> Option<Pin> {
+        self.local.known(remote)
+    }
+
+    fn pin(&self, remote: &Remote, ctl: &Ctl<'_>) -> Result<Pin> {
+        self.local.pin(remote, ctl)
+    }
+
+    fn base(&self, job: &BaseJob, ctl: &Ctl<'_>) -> Result<Built> {
+        self.local.base(job, ctl)
+    }
+
+    fn build(&self, job: &BuildJob, ctl: &Ctl<'_>) -> Result<Built> {
+        let refused = self.refusals(&job.dockerfile.file, &job.stages);
+        if !refused.is_empty() {
+            // Said before the build where that was possible; what only a base brings comes to light here.
+            return Err(Error::from_diagnostics(format!("{} cannot be built by this engine", ctl.node), refused));
+        }
+        classic::build(self, job, ctl)
+    }
+
+    fn changes(&self, built: &Built, first: usize) -> Result<Vec<Change>> {
+        let cancel = Cancel::new()?;
+        self.bring(built, &cancel)?;
+        self.local.changes(built, first)
+    }
+
+    fn finish(&self, built: &Built, names: &[String], ctl: &Ctl<'_>) -> Result<Published> {
+        let daemon = self.connect(ctl.cancel)?;
+        let reference = self.reference(&daemon, built)?;
+        for name in names {
+            images::tag(&daemon, &reference, name)?;
+        }
+        if self.options.keep {
+            let kept = self.bring(built, ctl.cancel)?;
+            return self.local.finish(&kept, names, ctl);
+        }
+        let id = images::id(&daemon, &reference)?.unwrap_or_default();
+        // What buildx says for images that are in an engine and nowhere else.
+        let digest: Digest = id.parse().map_err(|why: String| Error::failed(why).context("the engine gives no id"))?;
+        Ok(Published { digest: digest.clone(), config_digest: digest, size: built.size })
+    }
+}
+
+impl DockerEngine {
+    /// The image in the store, with the configuration that it really has, history included.
+    pub fn bring(&self, built: &Built, cancel: &Cancel) -> Result<Built> {
+        let daemon = self.connect(cancel)?;
+        let reference = self.reference(&daemon, built)?;
+        let brought = images::save(&daemon, self.local.store(), &reference, &built.config.platform())?;
+        if brought.config.rootfs.diff_ids != built.config.rootfs.diff_ids {
+            return Err(Error::failed(format!("{reference} came with other layers than the engine said it has")));
+        }
+        Ok(Built { key: built.key.clone(), ..brought })
+    }
+}
+
+/// How a step without a `--network` of its own is connected, in the API's words.
+fn network_mode(network: Network) -> Option<&'static str> {
+    match network {
+        Network::Default => None,
+        Network::None => Some("none"),
+        Network::Host => Some("host"),
+    }
+}

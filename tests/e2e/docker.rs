@@ -1,0 +1,168 @@
+//! Builds that Debian's dockerd and podman carry out: the same catalogue, plan and summary as with the embedded engine.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+use crate::sandbox::{Ran, Sandbox, field, is_root, ran};
+use crate::tools::{Docker, Podman, ready};
+
+/// Two stages, here-documents, modes, a check.
+const APP: &str = "ARG WHO=nobody\nFROM {{ parent }} AS tools\nRUN echo tool > /tool\nFROM {{ parent }}\nARG WHO\n\
+                   COPY --chmod=0600 --chown=1000:1001 files /data\nCOPY --from=tools /tool /srv/tool\n\
+                   COPY <<END /note\nfor ${WHO}\nEND\nRUN <<END\ncat /note\necho \"two\" > /two\nEND\n\
+                   LABEL org.example.a=b\nUSER app\nCMD [\"cat\", \"/note\"]\n";
+
+fn catalogue() -> Sandbox {
+    let sandbox = Sandbox::with_base();
+    sandbox.base("FROM {{ parent }}\nENV PATH=/bin\n# title: Say hello\nRUN echo hello && echo base > /base\n");
+    sandbox.image("app", "base", APP);
+    let toml = fs::read_to_string(sandbox.catalogue().join("images/app/image.toml")).unwrap();
+    sandbox.write("images/app/image.toml", &format!("{toml}[[check]]\nrun = [\"test\", \"-e\", \"/note\"]\n"));
+    sandbox.write("images/app/files/one", "1");
+    sandbox.write("images/app/files/ignored.log", "log");
+    sandbox.write("images/app/.dockerignore", "**/*.log\n");
+    sandbox
+}
+
+fn build(sandbox: &Sandbox, host: &str, args: &[&str]) -> Ran {
+    let file = sandbox.path("summary.json");
+    let fixed = ["build", "--engine", "docker", "--progress", "plain", "--summary-json-file", file.to_str().unwrap()];
+    ran(sandbox.command(&[&fixed, args].concat()).env("DOCKER_HOST", host))
+}
+
+fn summary(sandbox: &Sandbox) -> serde_json::Value {
+    serde_json::from_slice(&fs::read(sandbox.path("summary.json")).unwrap()).unwrap()
+}
+
+/// The catalogue on an engine: built, found again, as it was meant, and brought into the store for an output.
+fn the_catalogue_is_built(host: &str) -> Sandbox {
+    let sandbox = catalogue();
+    let first = build(&sandbox, host, &["--build-arg", "WHO=me"]).ok();
+    for said in ["Say hello", "hello", "step 5/6: RUN <<END", "for me", "Check: test -e /note"] {
+        assert!(first.stderr.contains(said), "`{said}` is not in {}", first.stderr);
+    }
+    assert!(!first.stderr.contains("Successfully"), "the builder's own lines:\n{}", first.stderr);
+    assert_eq!(field(&summary(&sandbox), "app", "status"), "built");
+    build(&sandbox, host, &["--build-arg", "WHO=me"]).ok();
+    assert_eq!(field(&summary(&sandbox), "base", "status"), "reused");
+    assert_eq!(field(&summary(&sandbox), "app", "status"), "reused");
+
+    let tree = sandbox.path("tree");
+    let output = format!("type=local,dest={}", tree.display());
+    build(&sandbox, host, &["app", "--build-arg", "WHO=me", "-o", &output]).ok();
+    let one = fs::metadata(tree.join("data/one")).unwrap();
+    assert_eq!((one.uid(), one.gid(), one.permissions().mode() & 0o7777), (1000, 1001, 0o600));
+    assert!(!tree.join("data/ignored.log").exists());
+    for (file, text) in [("note", "for me\n"), ("two", "two\n"), ("srv/tool", "tool\n"), ("base", "base\n")] {
+        assert_eq!(fs::read_to_string(tree.join(file)).unwrap(), text);
+    }
+    sandbox
+}
+
+#[test]
+fn docker_builds_a_catalogue() {
+    if !is_root() || !ready(&["dockerd", "docker", "busybox"]) {
+        return;
+    }
+    let docker = Docker::start();
+    let host = docker.host();
+    let sandbox = the_catalogue_is_built(&host);
+    let said = docker.run(&["run", "--rm", "--network=none", "kollage/app:debian-bookworm"]);
+    assert_eq!(said, "for me\n");
+    let label = docker.run(&["inspect", "-f", "{{.Config.Labels}} {{.Config.User}}", "kollage/app:debian-bookworm"]);
+    assert_eq!(label.trim(), "map[org.example.a:b] app");
+
+    // What fails says where, and is not taken for a result.
+    let toml = fs::read_to_string(sandbox.catalogue().join("images/app/image.toml")).unwrap();
+    sandbox.write("images/app/image.toml", &toml.replace("\"-e\", \"/note\"", "\"-e\", \"/missing\""));
+    for _ in 0..2 {
+        build(&sandbox, &host, &[]).exits(1).says("the check `test -e /missing` failed");
+    }
+    let names = docker.run(&["images", "--format", "{{.Repository}}"]);
+    assert!(!names.contains("kollage-unchecked"), "{names}");
+    sandbox.write("images/app/Dockerfile.j2", "FROM {{ parent }}\n\nRUN echo why >&2; exit 3\n");
+    let failed = build(&sandbox, &host, &[]).exits(1).says("images/app/Dockerfile");
+    assert!(failed.stderr.contains(":3: `RUN echo why >&2; exit 3` failed"), "{}", failed.stderr);
+
+    // What its builder cannot do is said before anything is built.
+    sandbox.write(
+        "images/app/Dockerfile.j2",
+        "FROM {{ parent }}\nRUN --mount=type=cache,target=/c true\nCOPY --link files /x\nRUN --mount=type=secret,id=s true\n",
+    );
+    let refused = build(&sandbox, &host, &["--secret", "id=s,src=/etc/hostname", "--no-cache"]).exits(2);
+    let refused = refused.says("nothing was built").says("RUN --mount=type=cache").says("COPY --link").says("hint");
+    assert!(refused.stderr.contains(":2:") && refused.stderr.contains(":3:") && refused.stderr.contains(":4:"));
+    assert!(!refused.stderr.contains("started"), "{}", refused.stderr);
+}
+
+#[test]
+fn plugins_are_judged_on_docker_too() {
+    if !is_root() || !ready(&["dockerd", "docker", "busybox"]) {
+        return;
+    }
+    let docker = Docker::start();
+    let sandbox = catalogue();
+    sandbox.write("images/app/Dockerfile.j2", "FROM {{ parent }}\nRUN echo app > /app\n");
+    sandbox.write("images/app/image.toml", "[image]\nparent = \"base\"\n[plugins]\naccept = [\"*\"]\n");
+    for (name, recipe) in [
+        ("good", "RUN echo good > /good"),
+        ("bold", "RUN echo bold > /app"),
+        ("big", "RUN echo 1 > /1\nRUN echo 2 > /2"),
+    ] {
+        sandbox.write(&format!("plugins/{name}/plugin.toml"), "[plugin]\nimages = [\"app\"]\n");
+        sandbox.write(&format!("plugins/{name}/Dockerfile.j2"), &format!("FROM {{{{ parent }}}}\n{recipe}\n"));
+    }
+    build(&sandbox, &docker.host(), &["app", "--plugin", "app=good"]).ok();
+    let cat = docker.run(&["run", "--rm", "--network=none", "kollage/app:debian-bookworm", "cat", "/good", "/app"]);
+    assert_eq!(cat, "good\napp\n");
+    let bold = build(&sandbox, &docker.host(), &["app", "--plugin", "app=bold"]).exits(1);
+    bold.says("plugin `bold` does not fit on `app`").says("changed /app");
+    build(&sandbox, &docker.host(), &["app", "--plugin", "app=big"]).exits(2).says("makes 2 layers");
+}
+
+#[test]
+fn podman_builds_a_catalogue() {
+    if !is_root() || !ready(&["podman", "runc", "busybox"]) {
+        return;
+    }
+    let podman = Podman::start();
+    let host = podman.host();
+    let sandbox = the_catalogue_is_built(&host);
+    // Its builder knows mounts; secrets go over no way that it has.
+    sandbox.write("images/app/Dockerfile.j2", "FROM {{ parent }}\nRUN --mount=type=cache,target=/c echo 1 > /c/1\n");
+    sandbox.write("images/app/image.toml", "[image]\nparent = \"base\"\n");
+    build(&sandbox, &host, &[]).ok();
+    sandbox.write("images/app/Dockerfile.j2", "FROM {{ parent }}\nRUN --mount=type=secret,id=s true\n");
+    build(&sandbox, &host, &[]).exits(2).says("RUN --mount=type=secret");
+}
+
+#[test]
+fn an_engine_that_cannot_be_used_is_said_before_the_build() {
+    let sandbox = catalogue();
+    let nowhere = format!("unix://{}", sandbox.path("nowhere").display());
+    build(&sandbox, &nowhere, &[]).exits(3).says("no engine answers").says("DOCKER_HOST").says("hint");
+    build(&sandbox, "docker:2375", &[]).exits(2).says("no address of an engine").says("it has no scheme");
+    let mut command = sandbox.command(&["build"]);
+    ran(command.env("DOCKER_CONTEXT", "missing").env("KOLLAGE_ENGINE", "docker"))
+        .exits(3)
+        .says("no Docker context `missing`");
+
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let host = format!("tcp://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request);
+            let body = r#"{"Version":"1.13.1","ApiVersion":"1.26","MinAPIVersion":"1.12"}"#;
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nApi-Version: 1.26\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+                body.len()
+            );
+            let _ = stream.write_all(format!("{head}{body}").as_bytes());
+        }
+    });
+    build(&sandbox, &host, &[]).exits(3).says("Docker 1.13.1 is too old").says("1.26").says("hint");
+}
