@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bollard::{API_DEFAULT_VERSION, Docker};
+use bollard::{API_DEFAULT_VERSION, ClientVersion, Docker};
 use tokio::runtime::Runtime;
 
 use crate::error::{Context as _, Error, Result};
@@ -23,6 +23,8 @@ pub type Answer<T> = std::result::Result<T, bollard::errors::Error>;
 const OLDEST_API: (u64, u64) = (1, 40);
 /// Until an answer begins. Calls that take long are ended by whoever waits for them.
 const PATIENCE: u64 = 60 * 60;
+/// Of an engine that takes a connection and says nothing.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// Where a relay has its directory: paths of sockets are short.
 const SOCKETS: &str = "/tmp";
@@ -32,6 +34,8 @@ const SOCKETS: &str = "/tmp";
 pub struct Engine {
     endpoint: Endpoint,
     relay: Option<Arc<Relay>>,
+    /// Of the API that both speak. Asked for once: Podman takes seconds to say what it is.
+    version: ClientVersion,
     pub facts: Facts,
 }
 
@@ -51,8 +55,16 @@ impl Engine {
     /// Connects once, to say in seconds what is wrong.
     pub fn open(endpoint: Endpoint, cancel: &Cancel) -> Result<Engine> {
         let relay = Relay::start(&endpoint.address, Path::new(SOCKETS))?.map(Arc::new);
-        let mut engine = Engine { endpoint, relay, facts: Facts::default() };
-        engine.facts = engine.connect(cancel)?.facts()?;
+        let mut engine = Engine { endpoint, relay, version: *API_DEFAULT_VERSION, facts: Facts::default() };
+        let daemon = engine.connect(cancel)?;
+        let negotiate = daemon.docker.clone().negotiate_version();
+        let limited = daemon.runtime.block_on(async { tokio::time::timeout(SILENCE, negotiate).await });
+        let docker = match limited {
+            Ok(answer) => answer.map_err(|error| engine.unreachable(&error))?,
+            Err(_) => return Err(engine.unreachable(&bollard::errors::Error::RequestTimeoutError)),
+        };
+        engine.version = docker.client_version();
+        engine.facts = Daemon { docker, ..daemon }.facts()?;
         Ok(engine)
     }
 
@@ -76,19 +88,11 @@ impl Engine {
             .unusable(|| "cannot make what waits for the engine".into())?;
         let address = self.plain().to_string();
         let docker = match self.plain() {
-            Address::Unix(_) => Docker::connect_with_unix(&address, PATIENCE, API_DEFAULT_VERSION),
-            _ => Docker::connect_with_http(&address, PATIENCE, API_DEFAULT_VERSION),
+            Address::Unix(_) => Docker::connect_with_unix(&address, PATIENCE, &self.version),
+            _ => Docker::connect_with_http(&address, PATIENCE, &self.version),
         };
         let docker = docker.map_err(|error| self.unreachable(&error))?;
-        let daemon = Daemon { docker, runtime, cancel: cancel.clone(), relay: self.relay.clone() };
-        let silent = |error: &bollard::errors::Error| self.unreachable(error);
-        let negotiate = daemon.docker.clone().negotiate_version();
-        let limited = daemon.runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), negotiate).await });
-        match limited {
-            Ok(Ok(docker)) => Ok(Daemon { docker, ..daemon }),
-            Ok(Err(error)) => Err(silent(&error)),
-            Err(_) => Err(silent(&bollard::errors::Error::RequestTimeoutError)),
-        }
+        Ok(Daemon { docker, runtime, cancel: cancel.clone(), relay: self.relay.clone() })
     }
 
     fn unreachable(&self, error: &bollard::errors::Error) -> Error {
@@ -141,6 +145,11 @@ impl Daemon {
         });
         let answer = answer.ok_or_else(Error::interrupted)?;
         answer.map_err(|error| Error::failed(what()).cause(why(&error)))
+    }
+
+    /// Whether it is still there.
+    pub fn ping(&self) -> Result<()> {
+        self.wait(|| "the engine does not answer any more".into(), self.docker.ping()).map(drop)
     }
 
     fn facts(&self) -> Result<Facts> {
