@@ -331,6 +331,9 @@ pub struct How {
     /// What carries the build out: embedded, docker or buildkit [default: `[engine] default`]
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
+    /// Build the selected images on another engine as well, and report what differs (exit code 4)
+    #[arg(long, value_name = "NAME")]
+    pub verify_engine: Option<String>,
     /// Images that are built at once [default: one for each processor]
     #[arg(short, long, value_name = "N", value_parser = positive)]
     pub jobs: Option<usize>,
@@ -419,7 +422,7 @@ pub struct Results {
     /// End with a line for each image instead of a summary that fits a screen
     #[arg(short, long)]
     pub verbose: bool,
-    /// Write the images: type=oci|docker|tar|local,dest=PATH
+    /// Write the images: type=oci|docker|tar|local,dest=PATH; type=docker alone loads them into Docker or Podman
     #[arg(short, long = "output", value_name = "SPEC")]
     pub outputs: Vec<String>,
     /// Write what was built, failed and skipped

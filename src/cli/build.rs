@@ -11,6 +11,7 @@ use crate::cli::App;
 use crate::cli::args::{Build, OneDockerfile, Select};
 use crate::cli::context::{contexts, refuse_remote};
 use crate::cli::entitlements::entitlements;
+use crate::cli::load;
 use crate::cli::machine::{self, Builder, EngineFlags};
 use crate::cli::no_cache::no_cache;
 use crate::cli::publish::{self, Publisher};
@@ -18,12 +19,14 @@ use crate::cli::record;
 use crate::cli::secret::secrets;
 use crate::cli::ssh::agents;
 use crate::cli::surroundings::surroundings;
+use crate::cli::verify::Verify;
 use crate::cli::workspace::{self, Workspace, store_path, wrong_definitions};
 use crate::cli::{outcome, signals};
 use crate::context::{Context, HashTable};
+use crate::daemon;
 use crate::diag::{Diagnostic, Diagnostics, SourceFile};
 use crate::dockerfile::Inputs;
-use crate::error::{Context as _, Error, Result};
+use crate::error::{Context as _, Error, Kind, Result};
 use crate::event::{Cancel, Event, Silent, Sink};
 use crate::fetch::Pin;
 use crate::graph::assemble::assemble_one;
@@ -41,7 +44,9 @@ use crate::schedule::history::History;
 use crate::schedule::{NodeResult, Options, Run};
 
 pub fn run(app: &App, args: &Build) -> Result<u8> {
-    let outputs: Vec<Output> = args.results.outputs.iter().map(|text| text.parse()).collect::<Result<_>>()?;
+    let (loads, texts): (Vec<&String>, Vec<&String>) =
+        args.results.outputs.iter().partition(|text| *text == load::SPEC);
+    let outputs: Vec<Output> = texts.into_iter().map(|text| text.parse()).collect::<Result<_>>()?;
     outputs.iter().try_for_each(archive::check_destination)?;
     let target = Target::load(app, args)?;
     let metrics_file = args.results.metrics_file.clone().or_else(|| target.settings.build.metrics_file.clone());
@@ -56,6 +61,22 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     let cancel = Cancel::new()?;
     let keep = !outputs.is_empty() || args.push;
     let builder = Builder::open(name, local, keep, &app.env, &cancel)?;
+    let second = match &args.how.verify_engine {
+        None => None,
+        Some(text) => {
+            let name = machine::chosen(Some(text), &target.settings, &app.env)?;
+            let local = machine::engine(store.clone(), flags.clone(), &target.settings, &app.env)?;
+            Some(Builder::open(name, local, false, &app.env, &cancel)?)
+        }
+    };
+    // Where the images are loaded, asked before they are built.
+    let loader = match &builder {
+        Builder::Embedded(_) if !loads.is_empty() => {
+            load::refuse_unnamed(&target.graph)?;
+            Some(daemon::Engine::open(daemon::find(None, &app.env.daemon())?, &cancel)?)
+        }
+        _ => None,
+    };
     let engine = builder.engine();
     let table_path = store.state_path(machine::HASH_TABLE);
     let table = HashTable::load(&table_path);
@@ -73,6 +94,9 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     let planned = planner.plan().map_err(wrong_definitions)?;
     machine::refuse_planned(&target.graph, &planned, &flags)?;
     builder.refuse(&target.graph, &planned, &settings.surroundings)?;
+    if let Some(second) = &second {
+        second.refuse(&target.graph, &planned, &settings.surroundings)?;
+    }
     preflight(&builder, &target.graph, &planned)?;
     let publishing = Publishing::prepare(app, args, &target, &store)?;
     if planned.iter().any(|p| p.action != Action::Reuse) {
@@ -117,6 +141,31 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
             run_summary.not_written = true;
         }
     }
+    if let (0, Some(loader)) = (code, &loader) {
+        match load::load(loader, &store, &target.graph, &results, &session.cancel) {
+            Ok(line) => run_summary.results.push(line),
+            Err(error) => {
+                code = error.kind().exit_code();
+                run_summary.not_written = true;
+                problem = Some(error);
+            }
+        }
+    }
+    let mut verified = None;
+    if let (0, Some(second)) = (code, &second) {
+        let verify =
+            Verify { planner: &planner, first: &builder, second, sink: &*session.sink, cancel: &session.cancel };
+        match verify.run(&results) {
+            Ok(report) => {
+                code = if report.differs { Kind::Difference.exit_code() } else { 0 };
+                verified = Some(report.text);
+            }
+            Err(error) => {
+                code = error.kind().exit_code();
+                problem = Some(error.context("what was built could not be verified on the other engine"));
+            }
+        }
+    }
     run_summary.duration = started.elapsed();
     run_summary.logs = Some(session.logs.dir().to_owned());
     let facts =
@@ -130,6 +179,9 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     let counters = counters?;
     if let Some(file) = &metrics_file {
         files::write(file, metrics::render(&run_summary, &counters, SystemTime::now()).as_bytes())?;
+    }
+    if let Some(report) = verified {
+        app.print(&report)?;
     }
     if let Some(error) = problem {
         app.show_error(&error);
@@ -448,7 +500,7 @@ impl Publishing {
 const NAMELESS: &str = "image:latest";
 
 /// An image, or a plugin, below a plugin has no name because what is above it has it.
-fn has_plugin(graph: &Graph, node: &Node) -> bool {
+pub(super) fn has_plugin(graph: &Graph, node: &Node) -> bool {
     let is_above = |n: &Node| n.needs.iter().any(|edge| graph.node(edge.to).name == node.name);
     graph.nodes.iter().any(|n| matches!(&n.kind, NodeKind::Plugin { .. }) && is_above(n))
 }

@@ -19,7 +19,7 @@ use crate::dockerfile::step::{Action as StepAction, Entitlement, MountKind};
 use crate::engine::docker::{self, DockerEngine};
 use crate::engine::embedded::{EmbeddedEngine, Options, lend};
 use crate::engine::surroundings::Surroundings;
-use crate::engine::{Engine, SecretSource};
+use crate::engine::{Built, Engine, SecretSource};
 use crate::error::{Context as _, Error, Result};
 use crate::event::Cancel;
 use crate::fetch;
@@ -186,6 +186,14 @@ impl Builder {
         match self {
             Builder::Embedded(engine) => engine,
             Builder::Docker(engine) => engine.local(),
+        }
+    }
+
+    /// The same image with its files in the store, and the configuration that it has in truth.
+    pub fn in_store(&self, built: &Built, cancel: &Cancel) -> Result<Built> {
+        match self {
+            Builder::Embedded(_) => Ok(built.clone()),
+            Builder::Docker(engine) => engine.bring(built, cancel),
         }
     }
 

@@ -26,6 +26,7 @@ mod graph;
 mod images;
 mod init;
 mod list;
+mod load;
 mod lock;
 mod machine;
 mod man;
@@ -49,6 +50,7 @@ mod start;
 mod store;
 mod surroundings;
 mod terminal;
+mod verify;
 mod workspace;
 
 /// What every command gets besides its own arguments.

@@ -273,7 +273,7 @@ impl Steps {
 }
 
 /// What the engine would be handed if the image were built now.
-fn job(planner: &Planner<'_>, plan: &[Planned], id: NodeId) -> Result<BuildJob> {
+pub(crate) fn job(planner: &Planner<'_>, plan: &[Planned], id: NodeId) -> Result<BuildJob> {
     let graph: &Graph = planner.graph;
     let node = graph.node(id);
     let (Some(spec), Some(planned)) = (node.spec(), plan.get(id.0)) else {

@@ -144,7 +144,11 @@ impl Podman {
     pub fn start() -> Podman {
         let dir = tempfile::Builder::new().prefix("pod").tempdir_in("/tmp").unwrap();
         let path = |name: &str| dir.path().join(name);
-        fs::write(path("containers.conf"), "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=512:512\"]\n").unwrap();
+        fs::write(
+            path("containers.conf"),
+            "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=512:512\"]\n",
+        )
+        .unwrap();
         let mut command = Command::new("podman");
         command.env("BUILDAH_ISOLATION", "chroot").env("CONTAINERS_CONF", path("containers.conf"));
         command.arg("--root").arg(path("root")).arg("--runroot").arg(path("run")).arg("--tmpdir").arg(path("tmp"));

@@ -123,6 +123,42 @@ fn plugins_are_judged_on_docker_too() {
 }
 
 #[test]
+fn images_of_the_embedded_engine_are_loaded_and_compared() {
+    if !is_root() || !ready(&["dockerd", "docker", "busybox"]) {
+        return;
+    }
+    let docker = Docker::start();
+    let host = docker.host();
+    let sandbox = catalogue();
+    let embedded = |args: &[&str]| {
+        ran(sandbox.command(&[&["build", "--engine", "embedded"], args].concat()).env("DOCKER_HOST", &host))
+    };
+    embedded(&["app", "-o", "type=docker"]).ok().says("1 image loaded into Docker");
+    let said = docker.run(&["run", "--rm", "--network=none", "kollage/app:debian-bookworm"]);
+    assert_eq!(said, "for nobody\n");
+    let nowhere = sandbox.path("nowhere").display().to_string();
+    ran(sandbox.command(&["build", "-o", "type=docker"]).env("DOCKER_HOST", &nowhere))
+        .exits(3)
+        .says("no engine answers");
+
+    // Of a directory that is copied to a new place, the older builder keeps everything but its own mode.
+    let found = embedded(&["--verify-engine", "docker"]).exits(4).stdout;
+    let expected = "base: embedded and docker give the same\napp: embedded and docker differ in 1 places\n  \
+                    /data: mode 600 and 755\n";
+    assert_eq!(found, expected);
+
+    sandbox.image("host", "base", "FROM {{ parent }}\nRUN hostname > /host\n");
+    let differs = embedded(&["host", "--verify-engine", "docker"]).exits(4);
+    let lines: Vec<&str> = differs.stdout.lines().collect();
+    assert_eq!(lines[0], "host: embedded and docker differ in 1 places");
+    assert!(lines[1].starts_with("  /host: "), "{lines:?}");
+    // The other way round, on parents that only Docker has.
+    sandbox.write("images/base/Dockerfile.j2", "FROM {{ parent }}\nENV PATH=/bin\nRUN echo new > /base\n");
+    let back = build(&sandbox, &host, &["host", "--verify-engine", "embedded"]).exits(4);
+    assert!(back.stdout.starts_with("host: docker and embedded differ in 1 places\n  /host: "), "{}", back.stdout);
+}
+
+#[test]
 fn podman_builds_a_catalogue() {
     if !is_root() || !ready(&["podman", "runc", "busybox"]) {
         return;

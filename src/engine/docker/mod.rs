@@ -27,6 +27,7 @@ use crate::fetch::{Pin, Remote};
 use crate::image::config::{ImageConfig, Platform};
 use crate::image::digest::{Digest, Key};
 use crate::image::layer::changes::Change;
+use crate::image::store::Store;
 
 mod check;
 mod classic;
@@ -78,9 +79,16 @@ impl DockerEngine {
 
     /// How a FROM names an image; it is there afterwards.
     fn reference(&self, daemon: &Daemon, built: &Built) -> Result<String> {
-        let name = DockerEngine::result_name(&built.key);
-        if images::id(daemon, &name)?.is_some() {
-            return Ok(name);
+        let mut name = DockerEngine::result_name(&built.key);
+        if let Some(there) = images::inspect(daemon, &name)? {
+            if there.config.rootfs == built.config.rootfs {
+                return Ok(name);
+            }
+            // Another engine gave something else for the same key: both are right, and this one is wanted.
+            name = DockerEngine::result_name(&built.config.result_id());
+            if images::id(daemon, &name)?.is_some() {
+                return Ok(name);
+            }
         }
         let known = self.named.lock().unwrap_or_else(PoisonError::into_inner).get(&built.key).cloned();
         match known {
@@ -129,13 +137,18 @@ impl DockerEngine {
     }
 }
 
+/// Loads an image of the store, whatever engine built it.
+pub fn load(engine: &daemon::Engine, store: &Store, built: &Built, names: Vec<String>, cancel: &Cancel) -> Result<()> {
+    images::load(&engine.connect(cancel)?, store, built, names)
+}
+
 impl Engine for DockerEngine {
     fn name(&self) -> &'static str {
         "docker"
     }
 
     fn preflight(&self) -> Vec<Error> {
-        self.ask().err().into_iter().collect()
+        self.ask().and_then(|daemon| daemon.ping()).err().into_iter().collect()
     }
 
     fn recall(&self, key: &Key) -> Result<Option<Built>> {

@@ -97,7 +97,7 @@ fn differs(path: &Path, stat: &Stat, old: &Found) -> Result<bool> {
     }
 }
 
-fn same_bytes(one: &Path, other: &Path) -> io::Result<bool> {
+pub(super) fn same_bytes(one: &Path, other: &Path) -> io::Result<bool> {
     let (mut one, mut other) = (File::open(one)?, File::open(other)?);
     let (mut left, mut right) = ([0u8; 1 << 16], [0u8; 1 << 16]);
     loop {

@@ -14,6 +14,7 @@
 use crate::event::Cancel;
 
 pub mod changes;
+pub mod compare;
 pub mod compress;
 pub mod decompress;
 pub mod diff;
