@@ -17,6 +17,7 @@ use crate::image::config::{ImageConfig, Platform};
 use crate::image::digest::{Digest, Key};
 use crate::image::layer::changes::Change;
 
+pub mod buildkit;
 pub mod docker;
 pub mod embedded;
 pub mod portable;

@@ -10,6 +10,7 @@ mod around;
 mod bad_dockerfile;
 mod bad_input;
 mod build;
+mod buildkit;
 mod cases;
 mod demo;
 mod deploy;

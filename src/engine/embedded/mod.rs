@@ -36,7 +36,7 @@ pub(in crate::engine) mod fetched;
 mod finish;
 pub mod helper;
 pub mod lend;
-pub(crate) mod output;
+pub mod output;
 mod preflight;
 mod request;
 pub mod run;
