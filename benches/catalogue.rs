@@ -29,9 +29,7 @@ fn main() {
         loaded.unwrap_or_else(|problems| panic!("{:?}", problems.0.first().map(|p| &p.message)))
     };
     let (mut loads, mut graphs, mut cold, mut warm) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let platform = Platform::host();
     let settings = Settings {
-        platform: platform.clone(),
         source_date_epoch: Some(0),
         no_cache: NoCache::Nothing,
         refresh: false,
@@ -39,7 +37,8 @@ fn main() {
         locked: Default::default(),
         only_locked: false,
     };
-    let inputs = Inputs { target: None, build_args: BTreeMap::new(), platform, contexts: Default::default() };
+    let inputs =
+        Inputs { target: None, build_args: BTreeMap::new(), platform: Platform::host(), contexts: Default::default() };
     let table = HashTable::default();
     let mut nodes = 0;
     for _ in 0..7 {

@@ -169,9 +169,9 @@ pub struct Settings {
     /// Value of an ARG; without a value, that of the environment variable
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub build_arg: Vec<String>,
-    /// Platform to build for
-    #[arg(long, value_name = "OS/ARCH")]
-    pub platform: Option<String>,
+    /// Platforms to build for [default: this machine's]
+    #[arg(long, value_name = "OS/ARCH[,OS/ARCH]", value_delimiter = ',')]
+    pub platform: Vec<String>,
     /// Refuse whatever kollage.lock does not pin
     #[arg(long)]
     pub locked: bool,

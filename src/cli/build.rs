@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use crate::catalogue::{Catalogue, limit_of_steps};
+use crate::catalogue::{Catalogue, EngineName, limit_of_steps};
 use crate::cli::App;
 use crate::cli::args::{Build, OneDockerfile, Select};
 use crate::cli::context::{contexts, refuse_remote};
@@ -33,6 +33,7 @@ use crate::graph::assemble::assemble_one;
 use crate::graph::node::{Graph, Node, NodeKind};
 use crate::graph::plan::{Action, Planned, Planner, Settings};
 use crate::image::archive::{self, ExportImage, Output};
+use crate::image::config::Platform;
 use crate::image::reference::Reference;
 use crate::image::store::Store;
 use crate::report::logs::LogDir;
@@ -51,6 +52,7 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     let target = Target::load(app, args)?;
     let metrics_file = args.results.metrics_file.clone().or_else(|| target.settings.build.metrics_file.clone());
     refuse_nameless(&target.graph, &outputs)?;
+    refuse_platforms(&target.graph, &outputs)?;
     app.show_warnings(&target.warnings);
     app.show_warnings(&target.graph.warnings());
     let name = machine::chosen(args.how.engine.as_deref(), &target.settings, &app.env)?;
@@ -82,7 +84,6 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     let table = HashTable::load(&table_path);
     let history = History::load(&store.state_path(machine::HISTORY), engine);
     let settings = Settings {
-        platform: target.inputs.platform.clone(),
         source_date_epoch: target.source_date_epoch,
         no_cache: no_cache(&args.how.again, &target.graph)?,
         refresh: args.how.pull,
@@ -93,6 +94,9 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     let planner = Planner::new(&target.graph, &settings, &table, &history);
     let planned = planner.plan().map_err(wrong_definitions)?;
     machine::refuse_planned(&target.graph, &planned, &flags)?;
+    if name != EngineName::Buildkit {
+        machine::refuse_platforms(&target.graph, &planned)?;
+    }
     builder.refuse(&target.graph, &planned, &settings.surroundings)?;
     if let Some(second) = &second {
         second.refuse(&target.graph, &planned, &settings.surroundings)?;
@@ -211,7 +215,6 @@ fn engine_flags(app: &App, args: &Build, target: &Target) -> Result<EngineFlags>
 struct Target {
     graph: Graph,
     settings: crate::catalogue::Settings,
-    inputs: Inputs,
     source_date_epoch: Option<i64>,
     warnings: Diagnostics,
     /// What kollage.lock says of things elsewhere.
@@ -229,11 +232,11 @@ impl Target {
         }
         let workspace = Workspace::load(&app.global, &app.env, &args.select, &args.settings)?;
         let graph = workspace.graph()?;
-        let Workspace { catalogue, inputs, source_date_epoch, .. } = workspace;
+        let Workspace { catalogue, source_date_epoch, .. } = workspace;
         let left_out = outcome::left_out(&catalogue, &graph);
         let Catalogue { settings, warnings, root, lock, .. } = catalogue;
         let (locked, root) = (lock.remotes, Some(root));
-        Ok(Target { graph, settings, inputs, source_date_epoch, warnings, locked, left_out, root })
+        Ok(Target { graph, settings, source_date_epoch, warnings, locked, left_out, root })
     }
 
     fn one(app: &App, args: &Build, file: &Path) -> Result<Target> {
@@ -268,13 +271,18 @@ impl Target {
         let inputs = Inputs {
             target: target.clone(),
             build_args: workspace::with_epoch(settings.build.build_args.clone(), source_date_epoch),
-            platform: workspace::platform(&args.settings)?,
+            platform: Platform::host(),
             contexts: contexts.keys().cloned().collect(),
         };
-        let graph = assemble_one(&source, context, names, label_map, &inputs, &contexts).map_err(wrong_definitions)?;
+        let graphs = workspace::platforms(&args.settings)?.into_iter().map(|platform| {
+            let inputs = Inputs { platform, ..inputs.clone() };
+            assemble_one(&source, context.clone(), names.clone(), label_map.clone(), &inputs, &contexts)
+        });
+        let graphs: Result<Vec<Graph>, Diagnostics> = graphs.collect();
+        let graph = Graph::side_by_side(graphs.map_err(wrong_definitions)?);
         let (warnings, left_out) = (Diagnostics::default(), Vec::new());
         let (locked, root) = (BTreeMap::new(), Some(root));
-        Ok(Target { graph, settings, inputs, source_date_epoch, warnings, locked, left_out, root })
+        Ok(Target { graph, settings, source_date_epoch, warnings, locked, left_out, root })
     }
 }
 
@@ -503,6 +511,17 @@ const NAMELESS: &str = "image:latest";
 pub(super) fn has_plugin(graph: &Graph, node: &Node) -> bool {
     let is_above = |n: &Node| n.needs.iter().any(|edge| graph.node(edge.to).name == node.name);
     graph.nodes.iter().any(|n| matches!(&n.kind, NodeKind::Plugin { .. }) && is_above(n))
+}
+
+/// Images for several platforms can only go where an image can be one of them all.
+fn refuse_platforms(graph: &Graph, outputs: &[Output]) -> Result<()> {
+    match outputs.iter().find(|output| !output.format.holds_platforms()) {
+        Some(output) if graph.platforms().len() > 1 => {
+            Err(Error::bad_input(format!("`-o type={}` holds one platform", output.format))
+                .hint("give one with `--platform`, or write type=oci"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A Dockerfile built without `-t` can only go where images have no names.

@@ -24,7 +24,7 @@ use crate::report::human;
 pub fn run(app: &App, args: &Export) -> Result<u8> {
     // Other engines build for platforms that this one doesn't.
     let (mut settings, platforms) = (args.settings.clone(), platforms(args)?);
-    settings.platform = None;
+    settings.platform = Vec::new();
     let workspace = Workspace::load(&app.global, &app.env, &args.select, &settings)?;
     app.show_warnings(&workspace.catalogue.warnings);
     let graph = workspace.graph()?;
@@ -48,14 +48,14 @@ pub fn run(app: &App, args: &Export) -> Result<u8> {
 
 fn platforms(args: &Export) -> Result<Vec<String>> {
     let mut platforms = Vec::new();
-    for text in args.settings.platform.iter().flat_map(|text| text.split(',')) {
+    for text in &args.settings.platform {
         let parts: Vec<&str> = text.split('/').collect();
         let word = |part: &&str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric());
         if !(2..=3).contains(&parts.len()) || !parts.iter().all(word) {
             return Err(Error::bad_input(format!("`{text}` is not a platform"))
                 .hint("it has the form OS/ARCH, for example linux/arm64; commas between several"));
         }
-        platforms.push(text.to_owned());
+        platforms.push(text.clone());
     }
     Ok(platforms)
 }
@@ -68,8 +68,9 @@ fn flags(app: &App, args: &Export) -> Vec<String> {
     if let Some(dir) = &app.global.directory {
         add("--directory", dir.display().to_string());
     }
+    let platform = (!platform.is_empty()).then(|| platform.join(","));
     for (flag, value) in
-        [("--namespace", namespace), ("--tag", tag), ("--registry", registry), ("--platform", platform)]
+        [("--namespace", namespace), ("--tag", tag), ("--registry", registry), ("--platform", &platform)]
     {
         if let Some(value) = value {
             add(flag, value.clone());

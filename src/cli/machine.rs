@@ -18,12 +18,13 @@ use crate::dockerfile;
 use crate::dockerfile::step::{Action as StepAction, Entitlement, MountKind};
 use crate::engine::docker::{self, DockerEngine};
 use crate::engine::embedded::{EmbeddedEngine, Options, lend};
+use crate::engine::emulation;
 use crate::engine::surroundings::Surroundings;
 use crate::engine::{Built, Engine, SecretSource};
 use crate::error::{Context as _, Error, Result};
 use crate::event::Cancel;
 use crate::fetch;
-use crate::graph::node::Graph;
+use crate::graph::node::{Graph, Spec};
 use crate::graph::plan::{Action, Planned};
 use crate::image::store::Store;
 use crate::registry::{self, Credentials};
@@ -213,6 +214,37 @@ impl Builder {
             true => Ok(()),
             false => Err(Error::from_diagnostics("this engine cannot build this; nothing was built", problems)),
         }
+    }
+}
+
+/// Steps for platforms whose programs do not run on this machine; where it is this machine that builds.
+pub fn refuse_platforms(graph: &Graph, planned: &[Planned]) -> Result<()> {
+    for (node, planned) in graph.nodes.iter().zip(planned).filter(|(_, planned)| planned.action != Action::Reuse) {
+        let Some(why) = emulation::refusal(&node.platform, Path::new(emulation::BINFMT)) else { continue };
+        // A base that can't be made says so itself.
+        if let Some(wants) = node.spec().and_then(|spec| first_run(spec, planned)) {
+            return Err(Error::unusable(format!("cannot build {}", node.name))
+                .cause(format!("{wants} runs programs for {}", node.platform))
+                .cause(why)
+                .hint(format!(
+                    "install an emulator (Debian's qemu-user-static), or name a builder for {} with `--engine \
+                     buildkit --builder ADDRESS`",
+                    node.platform
+                )));
+        }
+    }
+    Ok(())
+}
+
+/// What runs in an image first while it is built, by its place: a RUN or a check.
+fn first_run(spec: &Spec, planned: &Planned) -> Option<String> {
+    let known = dockerfile::on_unknown_bases(&spec.resolved);
+    let stages = if planned.stages.is_empty() { &known } else { &planned.stages };
+    let mut steps = stages.iter().flat_map(|stage| &stage.steps);
+    let file = spec.resolved.dockerfile.file.path().display();
+    match steps.find(|step| matches!(step.action, StepAction::Run(_))) {
+        Some(step) => Some(format!("{file}:{}: `{}`", step.line, step.title)),
+        None => spec.checks.first().map(|check| format!("the check `{}`", check.run.join(" "))),
     }
 }
 

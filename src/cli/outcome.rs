@@ -52,7 +52,7 @@ fn node_summary(node: &Node, result: &NodeResult) -> NodeSummary {
 
 /// Images of the catalogue that are not in the graph: no pattern matched them.
 pub fn left_out(catalogue: &Catalogue, graph: &Graph) -> Vec<NodeSummary> {
-    let images = catalogue.images.values().filter(|image| graph.find(&image.name).is_none());
+    let images = catalogue.images.values().filter(|image| !graph.has(&image.name));
     images
         .map(|image| {
             let mut summary = NodeSummary::new(&image.name, SummaryKind::Image, Group::NotMatched);

@@ -127,7 +127,7 @@ impl Publisher {
             }
             images.push(image);
         }
-        Ok(images)
+        self.form.together(store, images)
     }
 
     pub fn send(&self, images: &[Image], sink: &dyn Sink, cancel: &Cancel) -> Outcome {

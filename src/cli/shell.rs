@@ -303,7 +303,7 @@ pub(crate) fn job(planner: &Planner<'_>, plan: &[Planned], id: NodeId) -> Result
         content,
         pins: BTreeMap::new(),
         bases,
-        platform: settings.platform.clone(),
+        platform: node.platform.clone(),
         source_date_epoch: settings.source_date_epoch,
         labels: spec.labels.clone(),
         checks: Vec::new(),

@@ -11,7 +11,7 @@ use crate::cli::machine;
 use crate::cli::surroundings::surroundings;
 use crate::context::HashTable;
 use crate::diag::{Diagnostic, Diagnostics};
-use crate::dockerfile::Inputs;
+use crate::dockerfile::{self, Inputs};
 use crate::engine::Engine;
 use crate::engine::NoCache;
 use crate::error::{Error, Result};
@@ -79,6 +79,7 @@ pub struct Workspace {
     pub catalogue: Catalogue,
     pub selected: BTreeSet<String>,
     pub inputs: Inputs,
+    pub platforms: Vec<Platform>,
     pub source_date_epoch: Option<i64>,
     /// What kollage.lock doesn't say is refused.
     pub locked: bool,
@@ -92,20 +93,23 @@ impl Workspace {
         let catalogue = Catalogue::load(&root, &overrides, &files).map_err(wrong_definitions)?;
         let selection = Selection { profiles: which.profiles.clone(), patterns: which.patterns.clone() };
         let selected = select(&catalogue, &selection)?;
+        let platforms = platforms(settings)?;
         let source_date_epoch = source_date_epoch(env)?.or(catalogue.settings.build.source_date_epoch);
         let inputs = Inputs {
             target: None,
             build_args: with_epoch(catalogue.settings.build.build_args.clone(), source_date_epoch),
-            platform: platform(settings)?,
+            // Of which there is at least one.
+            platform: platforms.first().cloned().unwrap_or_else(Platform::host),
             contexts: BTreeSet::new(),
         };
-        Ok(Workspace { catalogue, selected, inputs, source_date_epoch, locked: settings.locked })
+        Ok(Workspace { catalogue, selected, inputs, platforms, source_date_epoch, locked: settings.locked })
     }
 
     /// What kollage.lock says of a node is used where it is the answer to what the node asks now.
     pub fn graph(&self) -> Result<Graph> {
-        let graph = self.assemble(&self.catalogue)?;
-        let gaps = lock::gaps(&graph, &self.catalogue);
+        let graphs = self.assemble_each(&self.catalogue)?;
+        // The lock knows nodes by their names alone, and the definitions are the same for each platform.
+        let gaps = graphs.first().map(|graph| lock::gaps(graph, &self.catalogue)).unwrap_or_default();
         if self.locked && !gaps.is_empty() {
             let first = Error::bad_input("kollage.lock does not pin everything, and `--locked` asks for that");
             let all = gaps.iter().fold(first, |error, gap| error.cause(gap));
@@ -113,7 +117,7 @@ impl Workspace {
         }
         let stale: Vec<&str> = gaps.iter().filter_map(|gap| gap.stale()).collect();
         if stale.is_empty() {
-            return Ok(graph);
+            return Ok(Graph::side_by_side(graphs));
         }
         let mut catalogue = self.catalogue.clone();
         catalogue.lock.pypi.retain(|node, _| !stale.contains(&node.as_str()));
@@ -128,8 +132,16 @@ impl Workspace {
 
     /// With kollage.lock as it is.
     pub fn assemble(&self, catalogue: &Catalogue) -> Result<Graph> {
-        assemble(catalogue, &self.selected, &self.inputs)
-            .map_err(|problems| wrong_definitions(self.catalogue.with_both_places(problems)))
+        self.assemble_each(catalogue).map(Graph::side_by_side)
+    }
+
+    /// One for each platform.
+    fn assemble_each(&self, catalogue: &Catalogue) -> Result<Vec<Graph>> {
+        let graphs = self.platforms.iter().map(|platform| {
+            assemble(catalogue, &self.selected, &Inputs { platform: platform.clone(), ..self.inputs.clone() })
+        });
+        let graphs: Result<Vec<Graph>, Diagnostics> = graphs.collect();
+        graphs.map_err(|problems| wrong_definitions(self.catalogue.with_both_places(problems)))
     }
 
     /// What a build would do, as far as the store can tell.
@@ -143,7 +155,6 @@ impl Workspace {
     /// For a plan of what the store has, nothing asked for anew.
     pub fn planning(&self, flags: &args::Surroundings) -> Result<graph::plan::Settings> {
         Ok(graph::plan::Settings {
-            platform: self.inputs.platform.clone(),
             source_date_epoch: self.source_date_epoch,
             no_cache: NoCache::Nothing,
             refresh: false,
@@ -177,14 +188,23 @@ pub fn source_date_epoch(env: &Environment) -> Result<Option<i64>> {
     seconds.map(Some).ok_or_else(problem)
 }
 
-pub fn platform(settings: &Settings) -> Result<Platform> {
-    let host = Platform::host();
-    match settings.platform.as_deref() {
-        None => Ok(host),
-        Some(text) if text == host.to_string() => Ok(host),
-        Some(text) => Err(Error::unusable(format!("cannot build for `{text}` on {host}"))
-            .hint("the embedded engine builds for the machine that it runs on")),
+/// `--platform linux/amd64,linux/arm64`, each once; this machine's where nothing is said.
+pub fn platforms(settings: &Settings) -> Result<Vec<Platform>> {
+    let mut platforms = Vec::new();
+    for text in &settings.platform {
+        let platform =
+            dockerfile::platform(text.trim()).filter(|platform| platform.os == "linux").ok_or_else(|| {
+                Error::bad_input(format!("`{text}` is not a platform that images are built for"))
+                    .hint("write it as linux/amd64, linux/arm64 or linux/arm/v7; several with a comma between them")
+            })?;
+        if !platforms.contains(&platform) {
+            platforms.push(platform);
+        }
     }
+    if platforms.is_empty() {
+        platforms.push(Platform::host());
+    }
+    Ok(platforms)
 }
 
 /// `NAME=VALUE`, or `NAME` for the value of the environment variable of that name, when it is set.

@@ -126,7 +126,8 @@ impl Engine {
 
     pub fn container(&self, name: &str) -> Result<Option<Container>> {
         let what = || format!("cannot look at the container {name}");
-        let answer = self.wait(what, async { found(readable(self.daemon.docker.inspect_container(name, None).await)) })?;
+        let answer =
+            self.wait(what, async { found(readable(self.daemon.docker.inspect_container(name, None).await)) })?;
         Ok(answer.map(Container::from))
     }
 

@@ -119,6 +119,11 @@ pub fn not_granted(resolved: &Resolved, granted: &BTreeSet<Entitlement>) -> Diag
     }
 }
 
+/// `os/architecture/variant` as people write it, of an architecture that there is; what is missing is this machine's.
+pub fn platform(text: &str) -> Option<Platform> {
+    platform::parse(text, &Platform::host()).filter(|found| platform::is_architecture(&found.architecture))
+}
+
 /// The same once the bases are known: this sees what their ONBUILD adds.
 pub fn steps_not_granted(resolved: &Resolved, stages: &[LoweredStage], granted: &BTreeSet<Entitlement>) -> Diagnostics {
     unsupported::not_granted(resolved, stages, granted)

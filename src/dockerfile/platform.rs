@@ -49,7 +49,7 @@ fn is_os(name: &str) -> bool {
     matches!(name, "linux" | "windows" | "darwin" | "macos" | "freebsd" | "netbsd" | "openbsd" | "solaris" | "wasip1")
 }
 
-fn is_architecture(name: &str) -> bool {
+pub(super) fn is_architecture(name: &str) -> bool {
     matches!(
         name,
         "386"

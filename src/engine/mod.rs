@@ -20,6 +20,7 @@ use crate::image::layer::changes::Change;
 pub mod buildkit;
 pub mod docker;
 pub mod embedded;
+pub mod emulation;
 pub mod portable;
 pub mod surroundings;
 

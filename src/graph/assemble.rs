@@ -14,6 +14,7 @@ use crate::dockerfile::{self, Inputs, Resolved};
 use crate::engine::{BaseSource, Bootstrap, Check};
 use crate::fit::Rules;
 use crate::graph::node::{Edge, EdgeKind, Graph, Node, NodeId, NodeKind, Spec};
+use crate::image::config::Platform;
 use crate::suggest;
 use crate::template::{self, Rendered};
 
@@ -88,7 +89,7 @@ pub fn assemble_one(
         let given = contexts.get(reference).cloned();
         match given.map_or_else(|| parse_reference(reference, Path::new("")), Ok) {
             Ok(source) => {
-                let to = graph.push(base_node(reference, source));
+                let to = graph.push(base_node(reference, source, &inputs.platform));
                 needs.push(Edge { to, kind: edge_kind(&resolved, reference), reference: reference.clone() });
             }
             Err(reason) => problems.push(bad_reference(&resolved, reference, &reason)),
@@ -99,7 +100,8 @@ pub fn assemble_one(
     }
     let name: Arc<str> = names.first().cloned().unwrap_or_else(|| file.path().display().to_string()).into();
     let spec = Spec { resolved, context, labels, checks: Vec::new(), names, max_layers: None };
-    graph.push(Node { name, kind: NodeKind::Image(Box::new(spec)), needs, selected: true });
+    let (kind, platform) = (NodeKind::Image(Box::new(spec)), inputs.platform.clone());
+    graph.push(Node { name, kind, needs, selected: true, platform });
     Ok(graph)
 }
 
@@ -217,7 +219,7 @@ impl Assembly<'_> {
                     Some(id) => *id,
                     None => {
                         self.graph.odd.0.extend(self.mistyped(&image.resolved, reference, &source));
-                        let id = self.graph.push(base_node(reference, source));
+                        let id = self.graph.push(base_node(reference, source, &self.inputs.platform));
                         self.placed.insert(reference.clone(), id);
                         id
                     }
@@ -236,6 +238,7 @@ impl Assembly<'_> {
             kind: NodeKind::Image(Box::new(spec)),
             needs,
             selected,
+            platform: self.inputs.platform.clone(),
         });
         self.placed.insert(name, id);
         Ok(id)
@@ -346,7 +349,7 @@ impl Assembly<'_> {
                 Target::Base(source) => {
                     let id = match self.placed.get(name) {
                         Some(id) => *id,
-                        None => self.graph.push(base_node(name, source)),
+                        None => self.graph.push(base_node(name, source, &self.inputs.platform)),
                     };
                     self.placed.insert(name.clone(), id);
                     Edge { to: id, kind: EdgeKind::CopiesFrom, reference: name.clone() }
@@ -360,12 +363,14 @@ impl Assembly<'_> {
         let rules = Rules { changes: plugin.changes.clone(), requires: plugin.requires.clone(), allowed };
         let (on, plugin) = (image.name.as_str().into(), plugin.name.as_str().into());
         let kind = NodeKind::Plugin { image: on, plugin, rules, spec };
-        Ok(self.graph.push(Node { name: name.into(), kind, needs, selected: true }))
+        let platform = self.inputs.platform.clone();
+        Ok(self.graph.push(Node { name: name.into(), kind, needs, selected: true, platform }))
     }
 }
 
-fn base_node(reference: &str, source: BaseSource) -> Node {
-    Node { name: reference.into(), kind: NodeKind::Base(source), needs: Vec::new(), selected: false }
+fn base_node(reference: &str, source: BaseSource, platform: &Platform) -> Node {
+    let (kind, platform) = (NodeKind::Base(source), platform.clone());
+    Node { name: reference.into(), kind, needs: Vec::new(), selected: false, platform }
 }
 
 fn edge_kind(resolved: &Resolved, reference: &str) -> EdgeKind {

@@ -8,6 +8,7 @@ use crate::diag::{Diagnostic, Diagnostics};
 use crate::dockerfile::Resolved;
 use crate::engine::{BaseSource, Check};
 use crate::fit::Rules;
+use crate::image::config::Platform;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub usize);
@@ -28,6 +29,7 @@ pub struct Node {
     pub needs: Vec<Edge>,
     /// Chosen by the user, and not only needed by what was chosen.
     pub selected: bool,
+    pub platform: Platform,
 }
 
 #[derive(Clone, Debug)]
@@ -115,10 +117,48 @@ impl Graph {
         self.nodes.iter().position(|n| &*n.name == name).map(NodeId)
     }
 
+    pub fn platforms(&self) -> BTreeSet<&Platform> {
+        self.nodes.iter().map(|node| &node.platform).collect()
+    }
+
+    /// Whether an image or plugin of the catalogue is in it, on any platform.
+    pub fn has(&self, name: &str) -> bool {
+        let is_it =
+            |node: &Node| node.name.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ("));
+        self.nodes.iter().any(is_it)
+    }
+
     pub fn push(&mut self, node: Node) -> NodeId {
         debug_assert!(node.needs.iter().all(|e| e.to.0 < self.nodes.len()));
         self.nodes.push(node);
         NodeId(self.nodes.len() - 1)
+    }
+
+    /// Graphs of the same definitions for several platforms, side by side in one: a name says which platform it is for.
+    pub fn side_by_side(graphs: Vec<Graph>) -> Graph {
+        let mut all = Graph::default();
+        if graphs.len() == 1 {
+            return graphs.into_iter().next().unwrap_or_default();
+        }
+        for graph in graphs {
+            let first = all.nodes.len();
+            // What is odd in a definition is so on every platform.
+            if first == 0 {
+                all.odd = graph.odd;
+            }
+            for mut node in graph.nodes {
+                let on = |name: &str| Arc::from(format!("{name} ({})", node.platform));
+                node.name = on(&node.name);
+                if let NodeKind::Plugin { image, .. } = &mut node.kind {
+                    *image = on(image);
+                }
+                for edge in &mut node.needs {
+                    edge.to.0 += first;
+                }
+                all.push(node);
+            }
+        }
+        all
     }
 
     /// What is odd in the Dockerfiles of the selected nodes but stops nothing, and build arguments that none takes.

@@ -3,6 +3,7 @@
 //! The same `Planner` answers before a run (when the results of parents that are going to be built aren't known yet)
 //! and during it (when they are): a node whose parent came out equal to what it was before is then reused after all.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +25,6 @@ use crate::image::digest::Key;
 /// What all nodes of a run have in common.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    pub platform: Platform,
     pub source_date_epoch: Option<i64>,
     /// What is built although the store has the result.
     pub no_cache: NoCache,
@@ -228,16 +228,17 @@ impl<'a> Planner<'a> {
     pub fn node(&self, id: NodeId, known: &dyn Fn(NodeId) -> Known) -> Result<Planned, Diagnostics> {
         let node = self.graph.node(id);
         match &node.kind {
-            NodeKind::Base(source) => self.base(source),
+            NodeKind::Base(source) => self.base(source, &node.platform),
             NodeKind::Image(spec) | NodeKind::Plugin { spec, .. } => self.image(node, spec, known),
         }
     }
 
-    fn base(&self, source: &BaseSource) -> Result<Planned, Diagnostics> {
-        let Settings { platform, source_date_epoch, refresh, .. } = self.settings;
+    fn base(&self, source: &BaseSource, platform: &Platform) -> Result<Planned, Diagnostics> {
+        let Settings { source_date_epoch, refresh, .. } = self.settings;
         if let BaseSource::Registry { reference } = source
             && !*refresh
             && let Some(built) = self.memory.named(reference)
+            && built.config.platform() == *platform
         {
             return Ok(Planned {
                 action: Action::Reuse,
@@ -342,7 +343,7 @@ impl<'a> Planner<'a> {
         let fingerprint = node_fingerprint(
             &planned.stages,
             &NodeInputs {
-                platform: &self.settings.platform,
+                platform: &node.platform,
                 source_date_epoch: self.settings.source_date_epoch,
                 surroundings: &self.settings.surroundings,
                 labels: &spec.labels,
@@ -352,7 +353,7 @@ impl<'a> Planner<'a> {
             },
         );
         let key = fingerprint.key();
-        let history = self.memory.history(history_name(node));
+        let history = self.memory.history(&history_name(node));
         let again = planned.stages.iter().find(|stage| self.settings.no_cache.covers(stage.name.as_deref()));
         if let NoCache::Everything = self.settings.no_cache {
             planned.reason = "reuse is switched off".into();
@@ -469,9 +470,14 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The name under which a node's history is kept: its published name, so that catalogues can share a store.
-pub fn history_name(node: &Node) -> &str {
-    node.spec().and_then(|s| s.names.first()).map_or(&node.name, String::as_str)
+/// The name under which a node's history is kept: its published name, so that catalogues can share a store; with its
+/// platform where that is another than the machine's.
+pub fn history_name(node: &Node) -> Cow<'_, str> {
+    let name = node.spec().and_then(|s| s.names.first()).map_or(&*node.name, String::as_str);
+    match node.platform == Platform::host() {
+        true => Cow::Borrowed(name),
+        false => Cow::Owned(format!("{name} {}", node.platform)),
+    }
 }
 
 /// What a step takes from elsewhere.

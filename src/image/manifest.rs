@@ -52,3 +52,17 @@ pub struct Index {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
+
+impl Index {
+    /// Of one image for several platforms.
+    pub fn new(manifests: Vec<Descriptor>) -> Index {
+        let media_type = Some(OCI_INDEX.to_owned());
+        Index { schema_version: 2, media_type, manifests, annotations: BTreeMap::new() }
+    }
+
+    /// As it is named by its digest.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        // Nothing in it can fail to become JSON.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}

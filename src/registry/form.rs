@@ -10,7 +10,8 @@ use crate::error::{Context as _, Error, Result};
 use crate::event::Cancel;
 use crate::image::digest::Digest;
 use crate::image::manifest::{
-    DOCKER_CONFIG, DOCKER_LAYER_GZIP, DOCKER_MANIFEST, Descriptor, Manifest, OCI_CONFIG, OCI_MANIFEST,
+    DOCKER_CONFIG, DOCKER_INDEX, DOCKER_LAYER_GZIP, DOCKER_MANIFEST, Descriptor, Index, Manifest, OCI_CONFIG,
+    OCI_INDEX, OCI_MANIFEST,
 };
 use crate::image::store::{Codec, Store};
 use crate::registry::Reference;
@@ -131,7 +132,57 @@ impl Form {
         });
         blobs.iter().try_for_each(|blob| require(store, name, blob))?;
         let name = name.clone().with_default_tag();
-        Ok(Image { node: node.clone(), name, manifest: bytes, media_type: media_type.to_owned(), blobs })
+        Ok(Image {
+            node: node.clone(),
+            name,
+            manifest: bytes,
+            media_type: media_type.to_owned(),
+            blobs,
+            parts: Vec::new(),
+        })
+    }
+
+    /// Images of one name, each for another platform, as one.
+    pub fn together(&self, store: &Store, images: Vec<Image>) -> Result<Vec<Image>> {
+        let mut groups: Vec<Vec<Image>> = Vec::new();
+        for image in images {
+            match groups.iter_mut().find(|group| group[0].name == image.name) {
+                Some(group) => group.push(image),
+                None => groups.push(vec![image]),
+            }
+        }
+        let one = |mut parts: Vec<Image>| match parts.len() {
+            1 => Ok(parts.remove(0)),
+            _ => self.index(store, parts),
+        };
+        groups.into_iter().map(one).collect()
+    }
+
+    fn index(&self, store: &Store, parts: Vec<Image>) -> Result<Image> {
+        let (node, name) = (parts[0].node.clone(), parts[0].name.clone());
+        let mut descriptors = Vec::with_capacity(parts.len());
+        for part in &parts {
+            let manifest: Manifest =
+                serde_json::from_slice(&part.manifest).failed(|| format!("cannot write the index of {name}"))?;
+            descriptors.push(Descriptor {
+                media_type: part.media_type.clone(),
+                digest: part.digest(),
+                size: part.manifest.len() as u64,
+                platform: Some(store.image_config(&manifest.config.digest)?.platform()),
+                annotations: BTreeMap::new(),
+            });
+        }
+        let media_type = match self.types {
+            Types::Oci => OCI_INDEX,
+            Types::Docker => DOCKER_INDEX,
+        };
+        let index = Index {
+            media_type: Some(media_type.to_owned()),
+            annotations: self.annotations.clone(),
+            ..Index::new(descriptors)
+        };
+        let manifest = index.to_bytes();
+        Ok(Image { node, name, manifest, media_type: media_type.to_owned(), blobs: Vec::new(), parts })
     }
 
     /// The configuration with more labels; all that it has besides stays as it was written.

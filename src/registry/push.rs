@@ -38,6 +38,8 @@ pub struct Image {
     pub manifest: Vec<u8>,
     pub media_type: String,
     pub blobs: Vec<Blob>,
+    /// Images that its manifest names, when it is the index of one for several platforms. They get no name of their own.
+    pub parts: Vec<Image>,
 }
 
 impl Image {
@@ -313,6 +315,9 @@ impl<'a> Push<'a> {
             }
             tally.there = image.blobs.len();
             return Ok(tally);
+        }
+        for part in &image.parts {
+            tally.add(Box::pin(self.content(part, client, all)).await?);
         }
         let blobs = join_all(image.blobs.iter().map(|blob| self.blob(blob, client, all))).await;
         for (blob, way) in image.blobs.iter().zip(blobs) {

@@ -31,7 +31,7 @@ impl<'a> History<'a> {
         let mut nodes = read(&self.path);
         let mut changed = false;
         for (id, result) in graph.ids().zip(results) {
-            let name = history_name(graph.node(id));
+            let name = &*history_name(graph.node(id));
             let fingerprint = result.fingerprint.clone().unwrap_or_default();
             match &result.outcome {
                 Outcome::Built => {
@@ -65,7 +65,7 @@ impl<'a> History<'a> {
         nodes
             .map(|(node, planned)| match planned.action {
                 Action::Reuse if planned.asks.is_empty() => Some(0.0),
-                _ => self.nodes.get(history_name(node)).map(|h| h.seconds).filter(|s| *s > 0.0),
+                _ => self.nodes.get(&*history_name(node)).map(|h| h.seconds).filter(|s| *s > 0.0),
             })
             .collect()
     }

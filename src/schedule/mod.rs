@@ -19,6 +19,7 @@ use crate::fit;
 use crate::graph::key::Fingerprint;
 use crate::graph::node::{Graph, Node, NodeId, NodeKind};
 use crate::graph::plan::{Action, Ask, Known, Planned, Planner};
+use crate::image::config::Platform;
 use crate::schedule::estimate::Left;
 
 pub mod estimate;
@@ -200,7 +201,7 @@ impl Run<'_> {
                 &BaseJob {
                     key,
                     source: source.clone(),
-                    platform: settings.platform.clone(),
+                    platform: node.platform.clone(),
                     source_date_epoch: settings.source_date_epoch,
                     refresh: settings.refresh,
                     pin: match source {
@@ -228,7 +229,7 @@ impl Run<'_> {
                         content,
                         pins: self.pins(&planned.stages),
                         bases,
-                        platform: settings.platform.clone(),
+                        platform: node.platform.clone(),
                         source_date_epoch: settings.source_date_epoch,
                         labels: spec.labels.clone(),
                         checks: spec.checks.clone(),
@@ -363,9 +364,12 @@ impl Run<'_> {
     /// Behind the critical path: compression and names. Goes on after a cancel with what was finished before it, but
     /// for compression itself, which the next run does.
     fn finish_all(&self, behind: &Receiver<(NodeId, Arc<Built>)>, shared: &Shared) {
+        let graph = self.planner.graph;
         for (id, built) in behind {
-            let node = self.planner.graph.node(id);
-            let names = node.spec().map(|s| s.names.clone()).unwrap_or_default();
+            let node = graph.node(id);
+            // A name in the store means the image for this machine, where there are several.
+            let is_first = node.platform == Platform::host() || graph.platforms().len() == 1;
+            let names = node.spec().filter(|_| is_first).map(|s| s.names.clone()).unwrap_or_default();
             let ctl = Ctl { node: &node.name, sink: self.sink, cancel: self.cancel };
             let finished = self.engine.finish(&built, &names, &ctl);
             self.sink.event(Event::BackgroundFinished { node: node.name.clone() });

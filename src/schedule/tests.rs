@@ -124,6 +124,7 @@ pub(super) fn graph(nodes: &[(&str, &[usize])]) -> Graph {
             kind: NodeKind::Base(BaseSource::Registry { reference: (*name).into() }),
             needs: needs.iter().map(edge).collect(),
             selected: true,
+            platform: Platform::host(),
         });
     }
     graph
@@ -131,7 +132,6 @@ pub(super) fn graph(nodes: &[(&str, &[usize])]) -> Graph {
 
 fn run(graph: &Graph, engine: &Fake, jobs: usize, fail_fast: bool, cancel: &Cancel) -> Vec<NodeResult> {
     let settings = Settings {
-        platform: Platform::host(),
         source_date_epoch: None,
         no_cache: NoCache::Nothing,
         refresh: false,

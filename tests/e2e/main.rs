@@ -23,6 +23,7 @@ mod little;
 mod lock;
 mod options;
 mod overlay;
+mod platforms;
 mod plugins;
 mod push;
 mod registry;

@@ -197,7 +197,14 @@ impl Adoption<'_> {
             blobs.push(Blob { digest: layer.digest.clone(), size: layer.size, path, what, near: None, from });
         }
         let bytes = serde_json::to_vec(&manifest).failed(|| "cannot write the image's manifest".into())?;
-        let image = Image { node: node.clone(), name: self.name.clone(), manifest: bytes, media_type, blobs };
+        let image = Image {
+            node: node.clone(),
+            name: self.name.clone(),
+            manifest: bytes,
+            media_type,
+            blobs,
+            parts: Vec::new(),
+        };
         let digest = image.digest();
         let (lines, error) = publisher.told(&publisher.send(&[image], &sink, self.cancel));
         lines.iter().for_each(|line| app.say(line));

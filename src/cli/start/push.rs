@@ -88,5 +88,5 @@ fn artifact(
     };
     let blobs = vec![blob(&digest, tar.len(), "the bundle"), blob(&config, empty.len(), "an empty configuration")];
     let media_type = OCI_MANIFEST.to_owned();
-    Ok(Image { node, name, manifest: manifest.to_string().into_bytes(), media_type, blobs })
+    Ok(Image { node, name, manifest: manifest.to_string().into_bytes(), media_type, blobs, parts: Vec::new() })
 }

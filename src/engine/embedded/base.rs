@@ -30,6 +30,12 @@ pub fn base(engine: &EmbeddedEngine, job: &BaseJob, ctl: &Ctl<'_>) -> Result<Bui
     let store = &engine.store;
     let imported = |i: Imported| (i.config, i.size);
     let (config, size) = match &job.source {
+        BaseSource::Bootstrap(wanted) if job.platform != Platform::host() => {
+            let (what, host) = (format!("{} {}", wanted.distribution, wanted.suite), Platform::host());
+            return Err(Error::unusable(format!("cannot bootstrap {what} for {}", job.platform))
+                .cause(format!("this machine is {host}, and makes bases of packages for itself only"))
+                .hint("take the base from a registry, or from files that were made on such a machine"));
+        }
         BaseSource::Bootstrap(wanted) => {
             let layer = bootstrap::bootstrap(engine, wanted, job.source_date_epoch, ctl)?;
             (first_layer(job, &layer, &format!("bootstrap {} {}", wanted.distribution, wanted.suite))?, layer.size)

@@ -3,6 +3,7 @@
 //! Whatever is written appears whole or not at all, and its bytes depend on the images alone. Whatever is read is
 //! checked against the digests that name it.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -64,13 +65,17 @@ pub fn export(
         return Err(Error::bad_input("there is no image to write"));
     }
     check_destination(output)?;
-    if images.len() > 1 {
+    let names: BTreeSet<String> = images.iter().map(|image| image.name.to_string()).collect();
+    if names.len() < images.len() && !output.format.holds_platforms() {
+        return Err(Error::bad_input(format!("type `{}` holds one platform", output.format)));
+    }
+    if names.len() > 1 {
         if !output.format.holds_several() {
-            return Err(Error::bad_input(format!("type `{}` holds one image, not {}", output.format, images.len()))
+            return Err(Error::bad_input(format!("type `{}` holds one image, not {}", output.format, names.len()))
                 .hint("select one image, or write type=oci"));
         }
         if output.name.is_some() {
-            return Err(Error::bad_input(format!("`name` can name one image, not {}", images.len()))
+            return Err(Error::bad_input(format!("`name` can name one image, not {}", names.len()))
                 .hint("leave `name` out: each image keeps its own"));
         }
     }

@@ -72,6 +72,9 @@ fn fill(store: &Store, images: &[Prepared], root: &Path, entries: Vec<Value>, ca
         cancel.check()?;
         place_blob(&store.blob_path(&digest), &blobs.join(digest.hex()), size, cancel)?;
     }
+    for index in indexes(images) {
+        write_file(&blobs.join(Digest::of(&index).hex()), &index)?;
+    }
     sync_directory(&blobs)?;
     write_file(&root.join("oci-layout"), &layout_file())?;
     // Last: it is what makes the rest an image.
@@ -108,6 +111,9 @@ pub(super) fn write_tar(store: &Store, images: &[Prepared], dest: &Path, cancel:
     small("index.json", &index_json(entries))?;
     tar.directory("blobs/")?;
     tar.directory("blobs/sha256/")?;
+    for index in indexes(images) {
+        tar.file(&blob_name(&Digest::of(&index)), index.len() as u64, index.as_slice())?;
+    }
     for (digest, size) in all_blobs(images) {
         let path = store.blob_path(&digest);
         let blob = File::open(&path).unusable(|| format!("cannot open the blob {}", path.display()))?;
@@ -150,8 +156,9 @@ fn ref_name(image: &Prepared, alone: bool) -> String {
 /// Entries of the index: those that are there, with the new ones added or put in the place of their ref name.
 fn merge(mut entries: Vec<Value>, images: &[Prepared]) -> Result<Vec<Value>> {
     let annotation = |entry: &Value, key: &str| entry["annotations"][key].as_str().map(str::to_owned);
-    for image in images {
-        let ref_name = ref_name(image, images.len() == 1);
+    for same in by_name(images) {
+        let image = same[0];
+        let ref_name = ref_name(image, same.len() == images.len());
         let full_name = image.name.to_string();
         let same_ref = |e: &Value| annotation(e, REF_NAME).as_deref() == Some(&ref_name);
         if let Some(other) =
@@ -161,16 +168,55 @@ fn merge(mut entries: Vec<Value>, images: &[Prepared]) -> Result<Vec<Value>> {
                 .hint("choose another destination, or write both images at once: each is then named in full"));
         }
         entries.retain(|e| !same_ref(e));
+        let (media_type, digest, size) = match index_of(&same) {
+            Some(index) => (OCI_INDEX, Digest::of(&index), index.len()),
+            None => {
+                let media_type = image.manifest.media_type.as_deref().unwrap_or(OCI_MANIFEST);
+                (media_type, image.digest.clone(), image.manifest_bytes.len())
+            }
+        };
         entries.push(json!({
-            "mediaType": image.manifest.media_type.as_deref().unwrap_or(OCI_MANIFEST),
-            "digest": image.digest,
-            "size": image.manifest_bytes.len(),
+            "mediaType": media_type,
+            "digest": digest,
+            "size": size,
             "annotations": { FULL_NAME: full_name, REF_NAME: ref_name },
         }));
     }
     // The order in which images were added must not show.
     entries.sort_by_key(|e| (annotation(e, REF_NAME), e["digest"].as_str().map(str::to_owned)));
     Ok(entries)
+}
+
+/// Images of one name are one image for several platforms.
+fn by_name(images: &[Prepared]) -> Vec<Vec<&Prepared>> {
+    let mut groups: Vec<Vec<&Prepared>> = Vec::new();
+    for image in images {
+        match groups.iter_mut().find(|group| group[0].name == image.name) {
+            Some(group) => group.push(image),
+            None => groups.push(vec![image]),
+        }
+    }
+    groups
+}
+
+/// What names the images of several platforms; None for one alone.
+fn index_of(same: &[&Prepared]) -> Option<Vec<u8>> {
+    if same.len() < 2 {
+        return None;
+    }
+    let descriptors = same.iter().map(|image| Descriptor {
+        media_type: image.manifest.media_type.clone().unwrap_or_else(|| OCI_MANIFEST.into()),
+        digest: image.digest.clone(),
+        size: image.manifest_bytes.len() as u64,
+        platform: Some(image.config.platform()),
+        annotations: BTreeMap::new(),
+    });
+    Some(Index::new(descriptors.collect()).to_bytes())
+}
+
+/// Indexes of images for several platforms. Nothing keeps them in the store: they are made again when they are wanted.
+fn indexes(images: &[Prepared]) -> Vec<Vec<u8>> {
+    by_name(images).iter().filter_map(|same| index_of(same)).collect()
 }
 
 fn layout_file() -> Vec<u8> {

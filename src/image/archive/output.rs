@@ -37,6 +37,11 @@ impl Format {
         matches!(self, Format::OciLayout | Format::OciTar | Format::Docker)
     }
 
+    /// Whether an image in it can be one for several platforms.
+    pub fn holds_platforms(self) -> bool {
+        matches!(self, Format::OciLayout | Format::OciTar)
+    }
+
     /// Whether it names the images that it holds; a bare root file system does not.
     fn has_names(self) -> bool {
         self.holds_several()
