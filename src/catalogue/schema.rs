@@ -120,6 +120,16 @@ fn kollage() -> Value {
         "engine": table("What carries builds out", json!({
             "default": word("Engine, unless the command line names another", &engines),
             "disk_limit": text("What the layers of a build and its running steps may take: 20g"),
+            "buildkit": table("The engine of builders elsewhere", json!({
+                "builders": {"description": "Builders", "type": "array", "items": table("A builder", json!({
+                    "address": text("Where it is: unix:///PATH, tcp://HOST:PORT or tls://HOST:PORT"),
+                    "platform": text("What it is used for, as linux/arm64; whatever it can do otherwise"),
+                    "weight": number("How much it takes beside the others", 1, 1000),
+                    "certificates": text("Directory with ca.pem, cert.pem and key.pem for tls://"),
+                }))},
+                "repository": text("Repository of a registry where results meet: registry.example.org/kollage/work"),
+                "certificates": text("Directory with ca.pem, cert.pem and key.pem for every builder at tls://"),
+            })),
         })),
         "policy": table("The operator's rules, in /etc/kollage/kollage.toml only", json!({
             "engines": some_of("Engines that may be used", &engines),

@@ -5,8 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::diag::{Diagnostic, Diagnostics, Place, SourceFile};
-use crate::dockerfile::duration;
 use crate::dockerfile::step::{Entitlement, Network};
+use crate::dockerfile::{self, duration};
+use crate::engine::buildkit::address::Address;
+use crate::engine::buildkit::dial::Certificates;
+use crate::engine::buildkit::{self};
+use crate::image::reference::Reference;
 use crate::image::store::Codec;
 
 use super::names;
@@ -14,8 +18,8 @@ use super::reader::{Out, Reader, error};
 use super::release;
 use super::tree::{self, Node, Table, Value};
 use super::types::{
-    BuildSettings, CaBundle, ConfigFiles, EngineName, EngineSettings, Overrides, PackageType, Places, Policy, Settings,
-    Snapshot,
+    BuildSettings, BuildkitSettings, CaBundle, ConfigFiles, EngineName, EngineSettings, Overrides, PackageType, Places,
+    Policy, Settings, Snapshot,
 };
 use crate::lock;
 use crate::suggest;
@@ -117,6 +121,7 @@ fn read_settings(table: &Table, place: &Place, out: &mut Out) -> Settings {
         .table("engine", |r| EngineSettings {
             default: r.choice("default", &engines()).unwrap_or_default(),
             disk_limit: disk_limit(r),
+            buildkit: r.table("buildkit", read_buildkit).unwrap_or_default(),
         })
         .unwrap_or_default();
     let policy = root.table("policy", read_policy).unwrap_or_default();
@@ -175,6 +180,49 @@ fn disk_limit(reader: &mut Reader<'_>) -> Option<u64> {
         reader.out.problems.push(problem);
     }
     bytes
+}
+
+fn read_buildkit(reader: &mut Reader<'_>) -> BuildkitSettings {
+    let certificates = directory(reader, "certificates");
+    let repository = reader.form("repository", "a repository of a registry", |text| match text.parse::<Reference>() {
+        Ok(name) if name.tag().is_some() || name.digest().is_some() => Err("it has a tag or a digest".into()),
+        Ok(_) if !text.contains('/') => Err("it names no registry".into()),
+        Ok(_) => Ok(()),
+        Err(why) => Err(why.to_string()),
+    });
+    let mut builders = Vec::new();
+    reader.tables("builders", |one| {
+        let address = one.form("address", "an address of a builder", |text| match text.parse::<Address>() {
+            Ok(_) => Ok(()),
+            Err(why) => Err(why.causes().first().cloned().unwrap_or_else(|| why.to_string())),
+        });
+        let platform = one.form("platform", "a platform", |text| match dockerfile::platform(text) {
+            Some(_) => Ok(()),
+            None => Err("write it as `linux/amd64`".into()),
+        });
+        let weight = one.number("weight", 1..=1000).unwrap_or(1);
+        let own = directory(one, "certificates");
+        match address.and_then(|text| text.parse().ok()) {
+            Some(address) => builders.push(buildkit::Named {
+                address,
+                certificates: Certificates(own.or_else(|| certificates.clone())),
+                platform: platform.and_then(|text| dockerfile::platform(&text)),
+                weight,
+            }),
+            None if !one.has("address") => {
+                let problem = error(one.place, "a builder has no `address`");
+                one.out.problems.push(problem.hint("for example `address = \"tcp://builder:1234\"`"));
+            }
+            None => {}
+        }
+    });
+    BuildkitSettings { builders, repository, certificates }
+}
+
+/// A path, meant from where the file is.
+fn directory(reader: &mut Reader<'_>, key: &'static str) -> Option<PathBuf> {
+    let text = reader.string(key)?;
+    Some(beside(reader.value_place(key), &text))
 }
 
 fn read_policy(reader: &mut Reader<'_>) -> Policy {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::diag::{Diagnostic, Diagnostics, Place, SourceFile};
 use crate::dockerfile::step::{Entitlement, Network};
+use crate::engine::buildkit;
 use crate::engine::{BaseSource, Check};
 use crate::image::store::Codec;
 use crate::lock::Lock;
@@ -149,6 +150,17 @@ pub struct EngineSettings {
     pub default: EngineName,
     /// Bytes that the layers of a run and its running steps may take on the disk.
     pub disk_limit: Option<u64>,
+    pub buildkit: BuildkitSettings,
+}
+
+/// `[engine.buildkit]`
+#[derive(Clone, Debug, Default)]
+pub struct BuildkitSettings {
+    pub builders: Vec<buildkit::Named>,
+    /// `REGISTRY/REPOSITORY`, where results of several builders meet.
+    pub repository: Option<String>,
+    /// For builders at `tls://` that have none of their own.
+    pub certificates: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

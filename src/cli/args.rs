@@ -334,6 +334,8 @@ pub struct How {
     /// Build the selected images on another engine as well, and report what differs (exit code 4)
     #[arg(long, value_name = "NAME")]
     pub verify_engine: Option<String>,
+    #[command(flatten)]
+    pub builders: Builders,
     /// Images that are built at once [default: one for each processor]
     #[arg(short, long, value_name = "N", value_parser = positive)]
     pub jobs: Option<usize>,
@@ -365,6 +367,17 @@ pub struct How {
     pub retries: Option<u32>,
     #[command(flatten)]
     pub surroundings: Surroundings,
+}
+
+/// Of the engine buildkit.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Builders {
+    /// Builder of the engine buildkit, again for each further one: unix:///PATH, tcp://HOST:PORT or tls://HOST:PORT
+    #[arg(long = "builder", value_name = "ADDRESS")]
+    pub builders: Vec<String>,
+    /// Where results of builders meet [default: /work below the registry and namespace of image names]
+    #[arg(long, value_name = "REGISTRY/NAME")]
+    pub builder_repository: Option<String>,
 }
 
 /// Which steps are carried out again although the store has their results.
@@ -478,6 +491,8 @@ pub struct Plan {
     /// What would carry the build out: embedded, docker or buildkit [default: `[engine] default`]
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,
+    #[command(flatten)]
+    pub builders: Builders,
     /// As if base images had to be fetched again
     #[arg(long)]
     pub pull: bool,

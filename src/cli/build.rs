@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime};
 use crate::catalogue::{Catalogue, EngineName, limit_of_steps};
 use crate::cli::App;
 use crate::cli::args::{Build, OneDockerfile, Select};
+use crate::cli::builders::Asked;
 use crate::cli::context::{contexts, refuse_remote};
 use crate::cli::entitlements::entitlements;
 use crate::cli::load;
@@ -61,19 +62,26 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
     let local = machine::engine(store.clone(), flags.clone(), &target.settings, &app.env)?;
     let cancel = Cancel::new()?;
+    let asked = Asked {
+        flags: &args.how.builders,
+        settings: &target.settings,
+        env: &app.env,
+        platforms: target.graph.platforms().into_iter().cloned().collect(),
+        jobs: args.how.jobs,
+    };
     let keep = !outputs.is_empty() || args.push;
-    let builder = Builder::open(name, local, keep, &app.env, &cancel)?;
+    let builder = Builder::open(name, local, keep, &asked, &cancel)?;
     let second = match &args.how.verify_engine {
         None => None,
         Some(text) => {
             let name = machine::chosen(Some(text), &target.settings, &app.env)?;
             let local = machine::engine(store.clone(), flags.clone(), &target.settings, &app.env)?;
-            Some(Builder::open(name, local, false, &app.env, &cancel)?)
+            Some(Builder::open(name, local, false, &asked, &cancel)?)
         }
     };
     // Where the images are loaded, asked before they are built.
     let loader = match &builder {
-        Builder::Embedded(_) if !loads.is_empty() => {
+        Builder::Embedded(_) | Builder::Buildkit(_) if !loads.is_empty() => {
             load::refuse_unnamed(&target.graph)?;
             Some(daemon::Engine::open(daemon::find(None, &app.env.daemon())?, &cancel)?)
         }
@@ -110,7 +118,7 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     let expected = history.expected(&target.graph, &planned);
     let session = Session::start(app, args, &store, &target.graph, cancel)?;
     let started = Instant::now();
-    let options = Options { jobs: machine::jobs(args.how.jobs, &target.settings), fail_fast: args.how.fail_fast };
+    let options = Options { jobs: builder.jobs(args.how.jobs, &target.settings), fail_fast: args.how.fail_fast };
     let results = Run {
         planner: &planner,
         engine,

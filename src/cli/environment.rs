@@ -39,6 +39,8 @@ pub struct Environment {
     pub registries_conf: Option<PathBuf>,
     /// `DOCKER_CONFIG`, the directory of Docker's config.json.
     pub docker_config: Option<PathBuf>,
+    /// `BUILDKIT_HOST`: the builder of the engine buildkit, when nothing else names one.
+    pub buildkit_host: Option<String>,
     /// `KOLLAGE_ENGINE`: what carries a build out.
     pub engine: Option<String>,
     /// `DOCKER_HOST`: where Docker is, for `--engine docker` and `kollage deploy up|down|status`.
@@ -96,6 +98,7 @@ impl Environment {
             auth_file: path("REGISTRY_AUTH_FILE"),
             registries_conf: path("CONTAINERS_REGISTRIES_CONF"),
             docker_config: path("DOCKER_CONFIG"),
+            buildkit_host: text("BUILDKIT_HOST"),
             engine: text("KOLLAGE_ENGINE"),
             docker_host: text("DOCKER_HOST"),
             docker_context: text("DOCKER_CONTEXT"),

@@ -10,12 +10,14 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
 use crate::catalogue::{CaBundle, EngineName, Settings};
+use crate::cli::builders::{self, Asked};
 use crate::cli::environment::Environment;
 use crate::cli::{App, args, ssh};
 use crate::daemon;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::dockerfile;
 use crate::dockerfile::step::{Action as StepAction, Entitlement, MountKind};
+use crate::engine::buildkit::BuildKitEngine;
 use crate::engine::docker::{self, DockerEngine};
 use crate::engine::embedded::{EmbeddedEngine, Options, lend};
 use crate::engine::emulation;
@@ -151,6 +153,7 @@ pub fn allowed(name: EngineName, settings: &Settings) -> Result<()> {
 pub enum Builder {
     Embedded(Box<EmbeddedEngine>),
     Docker(Box<DockerEngine>),
+    Buildkit(Box<BuildKitEngine>),
 }
 
 impl Builder {
@@ -159,19 +162,16 @@ impl Builder {
         name: EngineName,
         local: EmbeddedEngine,
         keep: bool,
-        env: &Environment,
+        asked: &Asked<'_>,
         cancel: &Cancel,
     ) -> Result<Builder> {
         match name {
             EngineName::Embedded => Ok(Builder::Embedded(Box::new(local))),
             EngineName::Docker => {
-                let engine = daemon::Engine::open(daemon::find(None, &env.daemon())?, cancel)?;
+                let engine = daemon::Engine::open(daemon::find(None, &asked.env.daemon())?, cancel)?;
                 Ok(Builder::Docker(Box::new(DockerEngine::new(local, engine, docker::Options { keep }))))
             }
-            EngineName::Buildkit => {
-                Err(Error::unusable(format!("the engine `{}` is not part of this version", name.as_str()))
-                    .hint("`--engine embedded` needs no daemon; it is the default"))
-            }
+            EngineName::Buildkit => Ok(Builder::Buildkit(Box::new(builders::engine(local, asked, cancel)?))),
         }
     }
 
@@ -179,6 +179,15 @@ impl Builder {
         match self {
             Builder::Embedded(engine) => engine.as_ref(),
             Builder::Docker(engine) => engine.as_ref(),
+            Builder::Buildkit(engine) => engine.as_ref(),
+        }
+    }
+
+    /// Nodes that are built at once.
+    pub fn jobs(&self, flag: Option<usize>, settings: &Settings) -> usize {
+        match self {
+            Builder::Buildkit(engine) => builders::jobs(flag, settings, engine.builders()),
+            _ => jobs(flag, settings),
         }
     }
 
@@ -187,6 +196,7 @@ impl Builder {
         match self {
             Builder::Embedded(engine) => engine,
             Builder::Docker(engine) => engine.local(),
+            Builder::Buildkit(engine) => engine.local(),
         }
     }
 
@@ -195,20 +205,26 @@ impl Builder {
         match self {
             Builder::Embedded(_) => Ok(built.clone()),
             Builder::Docker(engine) => engine.bring(built, cancel),
+            Builder::Buildkit(engine) => engine.bring(built, cancel),
         }
     }
 
     /// What is to be built and this engine cannot do, by name and place.
     pub fn refuse(&self, graph: &Graph, planned: &[Planned], surroundings: &Surroundings) -> Result<()> {
-        let Builder::Docker(engine) = self else { return Ok(()) };
-        engine.refuse_surroundings(surroundings)?;
+        if let Builder::Docker(engine) = self {
+            engine.refuse_surroundings(surroundings)?;
+        }
         let mut problems = Diagnostics::default();
         for (node, planned) in graph.nodes.iter().zip(planned).filter(|(_, planned)| planned.action != Action::Reuse) {
             let Some(spec) = node.spec() else { continue };
             let file = &spec.resolved.dockerfile.file;
             let known = dockerfile::on_unknown_bases(&spec.resolved);
             let stages = if planned.stages.is_empty() { &known } else { &planned.stages };
-            problems.extend(engine.refusals(file, stages));
+            problems.extend(match self {
+                Builder::Embedded(_) => Diagnostics::default(),
+                Builder::Docker(engine) => engine.refusals(file, stages),
+                Builder::Buildkit(engine) => engine.refusals(file, stages),
+            });
         }
         match problems.is_empty() {
             true => Ok(()),

@@ -15,6 +15,7 @@ use crate::report::style::Look;
 
 mod args;
 mod build;
+mod builders;
 mod completions;
 mod context;
 mod deploy;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::catalogue::Catalogue;
 use crate::cli::App;
 use crate::cli::args::{Plan, TextOrJson};
+use crate::cli::builders::Asked;
 use crate::cli::machine::{self, Builder, EngineFlags};
 use crate::cli::no_cache::no_cache;
 use crate::cli::outcome;
@@ -44,7 +45,14 @@ pub fn run(app: &App, args: &Plan) -> Result<u8> {
     let settings = &workspace.catalogue.settings;
     let name = machine::chosen(args.engine.as_deref(), settings, &app.env)?;
     let local = machine::engine(store.clone(), EngineFlags::default(), settings, &app.env)?;
-    let builder = Builder::open(name, local, false, &app.env, &Cancel::new()?)?;
+    let asked = Asked {
+        flags: &args.builders,
+        settings,
+        env: &app.env,
+        platforms: workspace.platforms.clone(),
+        jobs: args.jobs,
+    };
+    let builder = Builder::open(name, local, false, &asked, &Cancel::new()?)?;
     machine::refuse_unsupported(&graph, None)?;
     let table_path = store.state_path(machine::HASH_TABLE);
     let table = HashTable::load(&table_path);
@@ -65,7 +73,7 @@ pub fn run(app: &App, args: &Plan) -> Result<u8> {
         TextOrJson::Text => {
             let rows: Vec<_> =
                 nodes.map(|((node, planned), time)| outcome::plan_row(&graph, node, planned, *time)).collect();
-            let jobs = machine::jobs(args.jobs, &workspace.catalogue.settings);
+            let jobs = builder.jobs(args.jobs, &workspace.catalogue.settings);
             let outlook = outcome::outlook(&graph, &left, &path, jobs);
             let (look, width) = app.table_look();
             app.print(&plan::render(&rows, &outlook, look, width))?;

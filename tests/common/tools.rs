@@ -112,6 +112,22 @@ impl Docker {
         docker
     }
 
+    /// As when its machine loses power.
+    pub fn kill(&mut self) {
+        if let Some(group) = rustix::process::Pid::from_raw(self.daemon.child.id() as i32) {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        let _ = self.daemon.child.wait();
+        // The machine would have taken its mounts with it.
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let below = |line: &str| {
+            line.split(' ').nth(1).filter(|at| Path::new(at).starts_with(self.dir.path())).map(str::to_owned)
+        };
+        for at in mounts.lines().rev().filter_map(below) {
+            let _ = Command::new("umount").args(["-l", &at]).output();
+        }
+    }
+
     /// For DOCKER_HOST.
     pub fn host(&self) -> String {
         format!("unix://{}", self.dir.path().join("sock").display())

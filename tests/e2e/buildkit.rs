@@ -1,10 +1,12 @@
-//! BuildKit as builder: the one inside Debian's dockerd.
+//! BuildKit as builder: the one inside Debian's dockerd, and two of them as two builders. Needs root.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixListener;
+use std::process::Stdio;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use kollage::engine::buildkit::client::{Build, Connection, Exporter, Problem};
 use kollage::engine::buildkit::dial::{self, Certificates, Kind};
@@ -14,7 +16,10 @@ use kollage::engine::embedded::output::Redactor;
 use kollage::engine::{Ctl, SecretSource};
 use kollage::event::{Cancel, Event, Sink};
 
-use crate::tools::{Docker, ready};
+use crate::sandbox::{Sandbox, field};
+use crate::tools::{Docker, Registry, ready, run};
+
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[derive(Default)]
 struct Heard(Mutex<Vec<String>>);
@@ -139,4 +144,174 @@ fn a_dockerfile_is_built_by_dockerds_buildkit_with_all_that_it_is_lent() {
     assert!(matches!(answer, Err(Problem::Failed(_))), "{answer:?}");
     let last = heard.last().unwrap();
     assert!(last.starts_with("RUN [\"/b\", \"false\"] failed: ") && last.contains("exit code: 1"), "{heard:?}");
+}
+
+const LEAVES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+
+/// A base, six images on it and one on the first of these.
+fn family(seconds: u32) -> Sandbox {
+    let sandbox = Sandbox::with_base();
+    sandbox.write("kollage.toml", "[build]\nbase = \"debian\"\nsource_date_epoch = 1700000000\nnetwork = \"none\"\n");
+    sandbox.base("FROM {{ parent }}\nRUN echo base > /base\n");
+    for name in LEAVES {
+        sandbox.write(&format!("images/{name}/file"), name);
+        let steps = format!("RUN sleep {seconds}; echo {name} > /{name}\nCOPY --chmod=600 file /file\n");
+        sandbox.image(name, "base", &format!("FROM {{{{ parent }}}}\n{steps}LABEL of={name}\n"));
+    }
+    sandbox.image("top", "a", "FROM {{ parent }}\nRUN test -e /a && echo top > /top\n");
+    sandbox
+}
+
+/// Arguments for these builders.
+fn on<'a>(builders: &'a [String], repository: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut args = vec!["--engine", "buildkit", "--builder-repository", repository];
+    args.extend(builders.iter().flat_map(|builder| ["--builder", builder]));
+    args.extend(more);
+    args
+}
+
+fn all_reused(summary: &serde_json::Value) {
+    let nodes = summary["built"].as_array().unwrap();
+    assert!(nodes.len() > LEAVES.len() && nodes.iter().all(|node| node["status"] == "reused"), "{summary}");
+}
+
+/// Images of the repository that a builder has.
+fn images(docker: &Docker, repository: &str) -> usize {
+    docker.run(&["image", "ls", "--format", "{{.Repository}}", repository]).lines().count()
+}
+
+#[test]
+fn a_profile_is_spread_over_two_builders_and_found_again_by_another_machine() {
+    if !ready(&["dockerd", "docker", "docker-registry", "busybox", "skopeo"]) {
+        return;
+    }
+    let sandbox = family(1);
+    let (registry, dockers) = (Registry::start(false), [Docker::start(), Docker::start()]);
+    let builders = dockers.each_ref().map(Docker::host);
+    let repository = format!("{}/kollage/work", registry.address());
+    let layout = sandbox.path("out");
+    let output = format!("type=oci,dest={}", layout.display());
+    let args = on(&builders, &repository, &["-o", &output]);
+    let first = sandbox.build(&args);
+    for name in LEAVES.iter().chain(&["base", "top"]) {
+        assert_eq!(field(&first, name, "status"), "built", "{first}");
+    }
+    let spread = dockers.each_ref().map(|docker| images(docker, &repository));
+    assert!(spread.iter().all(|n| *n >= 3), "{spread:?}");
+
+    // What they made is what was said, with everything below it.
+    let reference = field(&first, "top", "reference");
+    let config = run("skopeo", &["inspect", "--config", &format!("oci:{}:{reference}", layout.display())]);
+    let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    assert_eq!(config["rootfs"]["diff_ids"].as_array().unwrap().len(), 5, "{config}");
+    assert_eq!(config["config"]["Labels"]["of"], "a");
+    let said = sandbox.run(&["run", "top", "--", "sh", "-c", "cat /base /a /top /file; stat -c %a /file"]).ok();
+    assert_eq!(said.stdout, "base\na\ntop\na600\n");
+
+    // Nothing changed: nothing is built, neither here nor from a store that knows nothing.
+    for store in ["store", "other"] {
+        let again = sandbox.build_on(store, &on(&builders, &repository, &[]));
+        all_reused(&again);
+    }
+
+    // Keys don't depend on the engine: the embedded one finds what the builders made.
+    let again = sandbox.build(&[]);
+    all_reused(&again);
+}
+
+#[test]
+fn a_builder_that_goes_away_gives_its_work_to_the_other() {
+    if !ready(&["dockerd", "docker", "docker-registry", "busybox"]) {
+        return;
+    }
+    let sandbox = family(3);
+    let (registry, mut first, second) = (Registry::start(false), Docker::start(), Docker::start());
+    let builders = [first.host(), second.host()];
+    let repository = format!("{}/kollage/work", registry.address());
+    let args = on(&builders, &repository, &["--progress", "plain"]);
+    let log = sandbox.path("log");
+    let mut command = sandbox.command(&[&["build"], args.as_slice()].concat());
+    let mut child = command.stdout(Stdio::null()).stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
+    let text = || fs::read_to_string(&log).unwrap();
+    let start = Instant::now();
+    // Four of them run at once, two on each.
+    while text().matches("RUN sleep").count() < 4 {
+        assert!(child.try_wait().unwrap().is_none() && start.elapsed() < PATIENCE, "{}", text());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    first.kill();
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{}", text());
+    assert!(text().contains(&format!("the builder {} went away", builders[0])), "{}", text());
+    assert!(images(&second, &repository) >= 4);
+    // From a store that knows nothing, and with the one builder that is left: all of it is in the registry.
+    let again = sandbox.build_on("other", &on(&builders[1..], &repository, &[]));
+    all_reused(&again);
+}
+
+#[test]
+fn what_cannot_work_is_said_before_anything_is_built() {
+    let sandbox = family(0);
+    let nobody = sandbox.path("nobody.sock");
+    let dead = format!("unix://{}", nobody.display());
+    let builders = [dead.clone()];
+    let ran = sandbox.run(&[&["build"], on(&builders, "127.0.0.1:1/work", &[]).as_slice()].concat()).exits(3);
+    ran.says(&format!("the builder {dead} does not answer")).says("hint:");
+    let ran = sandbox.run(&["build", "--engine", "buildkit", "--builder", &dead]).exits(3);
+    ran.says("no registry where their results can meet").says("--builder-repository");
+    sandbox.run(&["build", "--engine", "buildkit"]).exits(2).says("BUILDKIT_HOST");
+    let ran = sandbox.run(&["build", "--engine", "buildkit", "--builder", "tpc://host"]).exits(2);
+    ran.says("`tcp`");
+
+    // Somebody answers, and is no builder.
+    let listener = UnixListener::bind(&nobody).unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 100]);
+            let _ = stream.write_all(b"HTTP/1.1 404 Not Found\r\n\r\n");
+        }
+    });
+    let ran = sandbox.run(&[&["build"], on(&builders, "127.0.0.1:1/work", &[]).as_slice()].concat()).exits(3);
+    ran.says("status 404");
+}
+
+#[test]
+fn each_platform_has_its_builder() {
+    if !ready(&["dockerd", "docker", "docker-registry", "busybox", "skopeo"]) {
+        return;
+    }
+    let [host, other] = ["linux/amd64", "linux/386"];
+    if kollage::image::config::Platform::host().to_string() != host {
+        return;
+    }
+    let sandbox = Sandbox::with_base();
+    let (registry, dockers) = (Registry::start(false), [Docker::start(), Docker::start()]);
+    let repository = format!("{}/kollage/work", registry.address());
+    // Busybox of the one runs on the other as well.
+    let settings = format!(
+        "[build]\nbase = \"debian\"\nnetwork = \"none\"\n[engine]\ndefault = \"buildkit\"\n[engine.buildkit]\n\
+         repository = \"{repository}\"\nbuilders = [\n    {{ address = \"{}\", platform = \"{host}\" }},\n    \
+         {{ address = \"{}\", platform = \"{other}\" }},\n]\n",
+        dockers[0].host(),
+        dockers[1].host()
+    );
+    sandbox.write("kollage.toml", &settings);
+    sandbox.base("FROM {{ parent }}\nARG TARGETARCH\nRUN echo $TARGETARCH > /arch\n");
+    let layout = sandbox.path("out");
+    let output = format!("type=oci,dest={}", layout.display());
+    sandbox.build(&["--platform", &format!("{host},{other}"), "-o", &output]);
+    for docker in &dockers {
+        assert_eq!(images(docker, &repository), 1);
+    }
+    let image = format!("oci:{}:debian-bookworm", layout.display());
+    let raw: serde_json::Value = serde_json::from_str(&run("skopeo", &["inspect", "--raw", &image])).unwrap();
+    assert_eq!(raw["manifests"].as_array().unwrap().len(), 2, "{raw}");
+    for architecture in ["amd64", "386"] {
+        let text = run("skopeo", &["--override-arch", architecture, "inspect", "--config", &image]);
+        let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(config["architecture"], architecture);
+    }
+    let ran = sandbox.run(&["build", "--platform", "linux/s390x"]).exits(3);
+    ran.says("no builder builds for linux/s390x").says("linux/386, linux/amd64");
 }

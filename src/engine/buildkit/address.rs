@@ -61,6 +61,14 @@ impl FromStr for Address {
     }
 }
 
+impl Address {
+    /// Of one that is reached by TCP.
+    pub fn host_and_port(&self) -> String {
+        let text = self.to_string();
+        text.split_once("://").map_or(String::new(), |(_, rest)| rest.to_owned())
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

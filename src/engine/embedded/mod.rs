@@ -9,8 +9,9 @@
 //! - [`terminal`]: a terminal of a command's own, shown on another
 //! - [`helper`]: the process that enters namespaces, mounts and becomes a step; [`sandbox`]: how it is talked to
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use rustix::io::Errno;
 
 use crate::dockerfile::step::{Entitlement, Network};
 use crate::engine::{BaseJob, BaseSource, BuildJob, Built, Ctl, Engine, Published, SecretSource, SshSource};
-use crate::error::{Error, Result};
+use crate::error::{Context as _, Error, Result};
 use crate::fetch::{Fetcher, Pin, Remote};
 use crate::image::config::{ImageConfig, Platform};
 use crate::image::digest::{Digest, Key};
@@ -27,7 +28,7 @@ use crate::image::store::{Codec, Store, WorkDir};
 use crate::net::Caller;
 use crate::registry;
 
-mod agent;
+pub(in crate::engine) mod agent;
 mod base;
 mod bootstrap;
 pub mod build;
@@ -153,6 +154,23 @@ impl EmbeddedEngine {
     pub fn digest_of(&self, reference: &str, ctl: &Ctl<'_>) -> Result<Digest> {
         let name = reference.parse().map_err(|e: Error| e.context(format!("`{reference}` does not name an image")))?;
         registry::head(&name, &self.options.registry, &caller(ctl))
+    }
+
+    /// How registries are talked to.
+    pub(in crate::engine) fn registry(&self) -> &crate::registry::Options {
+        &self.options.registry
+    }
+
+    /// Secrets, and what RUN may ask for.
+    pub(in crate::engine) fn lent(&self) -> (&BTreeMap<String, SecretSource>, &BTreeSet<Entitlement>) {
+        (&self.options.secrets, &self.options.entitlements)
+    }
+
+    /// A socket in `dir` behind which an agent answers as it does for our own steps, and to nothing else.
+    pub(in crate::engine) fn lend_agent(&self, id: &str, dir: &Path, name: &str) -> Result<Option<agent::Forward>> {
+        let Some((socket, _)) = self.ssh_agent(id)? else { return Ok(None) };
+        let forward = agent::Forward::start(dir, name, socket);
+        forward.map(Some).unusable(|| format!("cannot make a socket for the ssh-agent `{id}`"))
     }
 
     /// Git asks the agent that `--ssh default` lends, as in BuildKit.

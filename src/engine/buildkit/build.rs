@@ -1,0 +1,349 @@
+//! One node on one builder.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::client::{Build, Connection, Exporter, Problem};
+use super::progress::{self, Place, Watch};
+use super::session::Lent;
+use super::{BuildKitEngine, Builder};
+use crate::dockerfile::step::{Action, Entitlement, Network, StageBase};
+use crate::engine::embedded::agent::Forward;
+use crate::engine::embedded::output::Redactor;
+use crate::engine::portable::{DOCKERFILE, Portable};
+use crate::engine::{BuildJob, Built, Check, Ctl, NoCache, SecretSource};
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::image::digest::Digest;
+use crate::net::block_on;
+
+/// What a builder made of a node.
+pub enum Made {
+    /// It has pushed the image itself.
+    Pushed(Digest),
+    /// The image is in its own store: the digest of its configuration.
+    Kept(Digest),
+}
+
+/// How a build ended that gave nothing.
+pub enum Ended {
+    Gone(String),
+    Failed(Error),
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Ended {
+        Ended::Failed(error)
+    }
+}
+
+/// What of a job is the same on every builder.
+pub struct Prepared {
+    pub portable: Arc<Portable>,
+    pub lent: Lent,
+    pub attributes: BTreeMap<String, String>,
+    pub entitlements: Vec<String>,
+    /// Values that must not be shown.
+    redactor: Redactor,
+    /// Sockets of agents; they end with this.
+    _forwards: Vec<Forward>,
+}
+
+/// `work` is a directory of the node's own, which lasts as long as what is prepared.
+pub fn prepare(
+    engine: &BuildKitEngine,
+    job: &BuildJob,
+    portable: Portable,
+    work: &Path,
+    ctl: &Ctl<'_>,
+) -> Result<Prepared> {
+    let portable = Arc::new(portable);
+    let mut lent = Lent { credentials: engine.own.registry().credentials.clone(), ..Lent::default() };
+    lent.images.insert(engine.results.repository().to_owned());
+    let (files, cancel) = (portable.clone(), ctl.cancel.clone());
+    lent.context = Some(Arc::new(move |out: &mut dyn std::io::Write| {
+        files.files.write(out, &files.dockerfile, &cancel).map(drop)
+    }));
+    let mut redactor = Redactor::default();
+    let wants = wanted(job);
+    for id in &wants.secrets {
+        let Some(source) = engine.own.lent().0.get(id) else { continue };
+        let value = match source {
+            SecretSource::Value(value) => value.clone(),
+            SecretSource::File(path) => std::fs::read(path).map_err(|e| {
+                Error::bad_input(format!("cannot read the secret `{id}` from {}", path.display())).cause(e)
+            })?,
+        };
+        redactor.add(&value);
+        lent.secrets.insert(id.clone(), SecretSource::Value(value));
+    }
+    let mut forwards = Vec::new();
+    for id in &wants.agents {
+        if let Some(forward) = engine.own.lend_agent(id, work, &format!("ssh{}", forwards.len()))? {
+            lent.ssh.insert(id.clone(), forward.socket().to_owned());
+            forwards.push(forward);
+        }
+    }
+    let entitlements = engine.own.lent().1.iter().map(|e| entitlement(*e).to_owned()).collect();
+    Ok(Prepared { attributes: attributes(job, &portable), portable, lent, entitlements, redactor, _forwards: forwards })
+}
+
+fn entitlement(entitlement: Entitlement) -> &'static str {
+    match entitlement {
+        Entitlement::NetworkHost => "network.host",
+        Entitlement::SecurityInsecure => "security.insecure",
+    }
+}
+
+/// Ids of secrets and agents that steps name.
+#[derive(Default)]
+struct Wanted {
+    secrets: BTreeSet<String>,
+    agents: BTreeSet<String>,
+}
+
+fn wanted(job: &BuildJob) -> Wanted {
+    use crate::dockerfile::step::MountKind;
+    let mut wanted = Wanted::default();
+    for step in job.stages.iter().flat_map(|stage| &stage.steps) {
+        let Action::Run(run) = &step.action else { continue };
+        for mount in &run.mounts {
+            match &mount.kind {
+                MountKind::Secret { id, .. } => drop(wanted.secrets.insert(id.clone())),
+                MountKind::Ssh { id, .. } => drop(wanted.agents.insert(id.clone())),
+                _ => {}
+            }
+        }
+    }
+    wanted
+}
+
+/// In the words of BuildKit's Dockerfile frontend.
+fn attributes(job: &BuildJob, portable: &Portable) -> BTreeMap<String, String> {
+    let mut attributes = BTreeMap::from([
+        ("filename".to_owned(), DOCKERFILE.to_owned()),
+        ("platform".to_owned(), job.platform.to_string()),
+    ]);
+    for (name, value) in &portable.build_args {
+        attributes.insert(format!("build-arg:{name}"), value.clone());
+    }
+    for (name, value) in &job.labels {
+        attributes.insert(format!("label:{name}"), value.clone());
+    }
+    let around = &job.surroundings;
+    match around.network {
+        Network::Default => {}
+        Network::None => drop(attributes.insert("force-network-mode".into(), "none".into())),
+        Network::Host => drop(attributes.insert("force-network-mode".into(), "host".into())),
+    }
+    if !around.hosts.is_empty() {
+        let hosts: Vec<String> = around.hosts.iter().map(|(name, address)| format!("{name}={address}")).collect();
+        attributes.insert("add-hosts".into(), hosts.join(","));
+    }
+    if !around.ulimits.is_empty() {
+        let bound = |bound: Option<u64>| bound.map_or_else(|| "-1".to_owned(), |bound| bound.to_string());
+        let limits: Vec<String> = around
+            .ulimits
+            .iter()
+            .map(|limit| format!("{}={}:{}", limit.resource.as_str(), bound(limit.soft), bound(limit.hard)))
+            .collect();
+        attributes.insert("ulimit".into(), limits.join(","));
+    }
+    if let Some(size) = around.shm_size {
+        attributes.insert("shm-size".into(), size.to_string());
+    }
+    match &job.no_cache {
+        NoCache::Nothing => {}
+        // Nothing between the commas means every stage.
+        NoCache::Everything => drop(attributes.insert("no-cache".into(), String::new())),
+        NoCache::Stages(stages) => {
+            let stages: Vec<&str> = stages.iter().map(String::as_str).collect();
+            attributes.insert("no-cache".into(), stages.join(","));
+        }
+    }
+    attributes
+}
+
+/// Builds the image under a name of the repository where results meet, which is pushed by who can.
+pub fn on(builder: &Builder, job: &BuildJob, prepared: &Prepared, name: &str, ctl: &Ctl<'_>) -> Result<Made, Ended> {
+    let mut exporter = BTreeMap::from([("name".to_owned(), name.to_owned())]);
+    if builder.facts.pushes {
+        exporter.insert("push".into(), "true".into());
+        exporter.insert("oci-mediatypes".into(), "true".into());
+    }
+    let kind = if builder.facts.pushes { "image" } else { "moby" };
+    let build = Build {
+        attributes: prepared.attributes.clone(),
+        exporter: Some(Exporter { name: kind.into(), attributes: exporter }),
+        entitlements: prepared.entitlements.clone(),
+        ..Build::default()
+    };
+    let titles = titles(job, &prepared.portable);
+    let title = |place: &Place<'_>| titles.find(place);
+    let mut watch = Watch::new(ctl, prepared.redactor.clone(), &title);
+    let answer = solve(builder, &build, &prepared.lent, &mut watch, ctl);
+    ctl.sink.event(Event::BackgroundFinished { node: ctl.node.clone() });
+    let answer = match answer? {
+        Ok(answer) => answer,
+        Err(Problem::Gone(why)) => return Err(Ended::Gone(why)),
+        Err(Problem::Failed(why)) => {
+            let file = job.dockerfile.file.path().display();
+            return Err(Ended::Failed(match watch.failed {
+                Some(failed) => {
+                    let said = failed_with(&failed.why);
+                    match titles.line(&failed.title) {
+                        Some(line) => said.context(format!("{file}:{line}: `{}` failed", failed.title)),
+                        None => said.context(format!("{file}: `{}` failed", failed.title)),
+                    }
+                }
+                None => Error::failed(prepared.redactor.redact(why)).context(format!("cannot build {file}")),
+            }));
+        }
+    };
+    let digest = answer.get("containerimage.digest").and_then(|digest| digest.parse().ok());
+    let config = answer.get("containerimage.config.digest").and_then(|digest| digest.parse().ok());
+    match (builder.facts.pushes, digest, config) {
+        (true, Some(digest), _) => Ok(Made::Pushed(digest)),
+        (false, _, Some(config)) | (false, Some(config), None) => Ok(Made::Kept(config)),
+        _ => Err(Error::failed(format!("the builder {} doesn't say what it has built", builder.address)).into()),
+    }
+}
+
+/// The step's own words where it ran and failed, else the builder's.
+fn failed_with(why: &str) -> Error {
+    match progress::reason(why).strip_prefix("exit code: ") {
+        Some(code) => Error::failed(format!("exit status {}", code.trim())),
+        None => Error::failed(why),
+    }
+}
+
+/// An error of ours, or what became of the build.
+type Solved = Result<Result<std::collections::HashMap<String, String>, Problem>>;
+
+fn solve(builder: &Builder, build: &Build, lent: &Lent, watch: &mut Watch<'_>, ctl: &Ctl<'_>) -> Solved {
+    block_on(ctl.cancel, async {
+        let connection = match Connection::open(&builder.dial).await {
+            Ok(connection) => connection,
+            Err(error) => return Ok(Err(Problem::Gone(error.to_string()))),
+        };
+        let answer = connection.build(build, lent.clone(), &mut |status| watch.status(status)).await;
+        Ok(match answer {
+            // A builder that is going down fails builds in many ways: whether it is there still tells them apart.
+            Err(Problem::Failed(why)) => match Connection::open(&builder.dial).await {
+                Ok(_) => Err(Problem::Failed(why)),
+                Err(error) => Err(Problem::Gone(error.to_string())),
+            },
+            other => other,
+        })
+    })
+}
+
+/// What a person calls the steps behind the builder's numbers.
+struct Titles {
+    /// By the stage's place in the text: its name, and the title and line of every step that has a number.
+    stages: Vec<(Option<String>, Vec<(String, usize)>)>,
+}
+
+fn titles(job: &BuildJob, portable: &Portable) -> Titles {
+    let mut order: Vec<_> = job.stages.iter().collect();
+    order.sort_by_key(|stage| stage.index);
+    let stages = order.iter().enumerate().map(|(number, stage)| {
+        let own = portable.instructions.iter().filter(|told| told.stage == Some(number));
+        // Only an image that is fetched counts as a step.
+        let counts_from = matches!(stage.base, StageBase::Image(_));
+        let steps = own.enumerate().filter(|(i, told)| if *i == 0 { counts_from } else { told.touches_files });
+        (stage.name.clone(), steps.map(|(_, told)| (told.title.clone(), told.line)).collect())
+    });
+    Titles { stages: stages.collect() }
+}
+
+impl Titles {
+    fn find(&self, place: &Place<'_>) -> Option<String> {
+        let numbered = |stage: &str| stage.strip_prefix("stage-").and_then(|number| number.parse::<usize>().ok());
+        let stage = match place.stage {
+            None => self.stages.first(),
+            Some(name) => self
+                .stages
+                .iter()
+                .find(|(own, _)| own.as_deref().is_some_and(|own| own.eq_ignore_ascii_case(name)))
+                .or_else(|| self.stages.get(numbered(name)?)),
+        };
+        let (title, _) = stage?.1.get(place.position.checked_sub(1)?)?;
+        Some(title.clone())
+    }
+
+    fn line(&self, title: &str) -> Option<usize> {
+        let steps = self.stages.iter().flat_map(|(_, steps)| steps);
+        steps.filter(|(own, _)| own == title).map(|(_, line)| *line).next()
+    }
+}
+
+/// Runs a check in the finished image. Its network is none, as with every engine.
+pub fn check(builder: &Builder, prepared: &Prepared, image: &str, check: &Check, ctl: &Ctl<'_>) -> Result<(), Ended> {
+    let command = check.run.join(" ");
+    let argv = serde_json::to_string(&check.run).unwrap_or_default();
+    let user = check.user.as_ref().map(|user| format!("USER {user}\n")).unwrap_or_default();
+    let dockerfile = format!("FROM {image}\n{user}RUN {argv}\n");
+    let attribute = |name: &str| prepared.attributes.get(name).map(|value| (name.to_owned(), value.clone()));
+    let mut attributes: BTreeMap<String, String> = ["platform", "filename"].into_iter().filter_map(attribute).collect();
+    attributes.insert("force-network-mode".into(), "none".into());
+    let build = Build { attributes, ..Build::default() };
+    let context = move |out: &mut dyn std::io::Write| one_file(out, &dockerfile);
+    let lent = Lent {
+        context: Some(Arc::new(context)),
+        secrets: BTreeMap::new(),
+        ssh: BTreeMap::new(),
+        ..prepared.lent.clone()
+    };
+    let title = |place: &Place<'_>| (place.position == 2).then(|| format!("Check: {command}"));
+    let mut watch = Watch::new(ctl, prepared.redactor.clone(), &title);
+    match solve(builder, &build, &lent, &mut watch, ctl)? {
+        Ok(_) => Ok(()),
+        Err(Problem::Gone(why)) => Err(Ended::Gone(why)),
+        Err(Problem::Failed(why)) => {
+            let why = watch.failed.map_or(why, |failed| failed.why);
+            let is_missing = why.contains("executable file not found") || why.contains("no such file or directory");
+            if check.when_there && is_missing {
+                return Ok(());
+            }
+            let error = failed_with(&why);
+            Err(error.context(format!("the check `{command}` failed in the finished image of {}", ctl.node)).into())
+        }
+    }
+}
+
+/// A context with nothing but a Dockerfile.
+fn one_file(out: &mut dyn std::io::Write, dockerfile: &str) -> Result<()> {
+    let mut tar = tar::Builder::new(out);
+    let mut head = tar::Header::new_gnu();
+    head.set_mode(0o644);
+    head.set_size(dockerfile.len() as u64);
+    let cannot = |e: std::io::Error| Error::failed("cannot hand over a check").cause(e);
+    tar.append_data(&mut head, DOCKERFILE, dockerfile.as_bytes()).map_err(cannot)?;
+    tar.finish().map_err(cannot)
+}
+
+/// One layer for a plugin, and no more.
+pub fn check_layers(job: &BuildJob, built: &Built, ctl: &Ctl<'_>) -> Result<()> {
+    let Some(max) = job.max_layers else { return Ok(()) };
+    let Some(target) = job.stages.last() else { return Ok(()) };
+    let mut base = &target.base;
+    while let StageBase::Stage(index) = base {
+        match job.stages.iter().find(|stage| stage.index == *index) {
+            Some(stage) => base = &stage.base,
+            None => break,
+        }
+    }
+    let below = match base {
+        StageBase::Image(name) => job.bases.get(name).map_or(0, |base| base.config.rootfs.diff_ids.len()),
+        _ => 0,
+    };
+    let own = built.config.rootfs.diff_ids.len().saturating_sub(below);
+    if own <= max {
+        return Ok(());
+    }
+    Err(Error::bad_input(format!("{} makes {own} layers, and at most {max} are allowed", ctl.node))
+        .cause(format!("in `{}`", job.dockerfile.file.path().display()))
+        .hint("join its RUN, COPY and ADD instructions: a plugin is one layer"))
+}
