@@ -193,6 +193,13 @@ pub fn why(error: &bollard::errors::Error) -> String {
     match error {
         bollard::errors::Error::DockerResponseServerError { message, .. } => message.trim().to_owned(),
         bollard::errors::Error::DockerStreamError { error } => error.trim().to_owned(),
-        other => other.to_string(),
+        other => {
+            // The outer ones name the library's own parts.
+            let mut inner: &dyn std::error::Error = other;
+            while let Some(source) = inner.source() {
+                inner = source;
+            }
+            inner.to_string()
+        }
     }
 }
