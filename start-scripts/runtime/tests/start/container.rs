@@ -321,14 +321,17 @@ fn a_probe_is_made_as_the_service_s_user() {
     fs::set_permissions(root.path(""), fs::Permissions::from_mode(0o777)).unwrap();
     define(&mut root, &format!("\"health\": [\"listen\", \"nc\", \"{port}\"]"));
     let running = Running::start(&root);
-    let probe = || {
+    let probe = |user: &str| {
         let mut command = root.prepared(Command::new("nsenter"));
+        command.env("KOLLAGE_USER", user);
         command.args(["--target", &running.first.to_string(), "--mount", "--pid", "--wd=/"]);
         command.args(["setpriv", "--bounding-set=-sys_ptrace", "chroot"]).arg(root.path(""));
         said(command.args(["/bin/kollage-start", "healthcheck"]))
     };
     // The script says that it is ready before the listener is.
-    wait(|| probe().0 == 0);
+    wait(|| probe("svc").0 == 0);
+    let (code, text) = probe("root");
+    assert_eq!(code, 1, "root sees what it could not be sure to see: {text}");
     running.signal("KILL");
     running.end();
 }
