@@ -241,9 +241,12 @@ fn solve(builder: &Builder, build: &Build, lent: &Lent, watch: &mut Watch<'_>, c
 
 /// What a person calls the steps behind the builder's numbers.
 struct Titles {
-    /// By the stage's place in the text: its name, and the title and line of every step that has a number.
-    stages: Vec<(Option<String>, Vec<(String, usize)>)>,
+    /// By the stage's place in the text: its name, and its steps.
+    stages: Vec<(Option<String>, Vec<Step>)>,
 }
+
+/// Title and line of a step that has a number.
+type Step = (String, usize);
 
 fn titles(job: &BuildJob, portable: &Portable) -> Titles {
     let mut order: Vec<_> = job.stages.iter().collect();

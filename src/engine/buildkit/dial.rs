@@ -144,7 +144,7 @@ pub async fn kind(dial: &Dial) -> io::Result<Kind> {
             Err(io::Error::other(format!("it answers HTTP with status {status}, and is no dockerd without TLS")))
         }
         // gRPC's server sends its settings before it is disappointed by what it reads.
-        start if start.starts_with(&[0, 0]) => Ok(Kind::BuildKit),
+        [0, 0, ..] => Ok(Kind::BuildKit),
         [] => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closes the connection")),
         _ => Err(io::Error::other("it speaks neither HTTP nor gRPC")),
     }
