@@ -112,22 +112,6 @@ impl Docker {
         docker
     }
 
-    /// As when its machine loses power.
-    pub fn kill(&mut self) {
-        if let Some(group) = rustix::process::Pid::from_raw(self.daemon.child.id() as i32) {
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        }
-        let _ = self.daemon.child.wait();
-        // The machine would have taken its mounts with it.
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-        let below = |line: &str| {
-            line.split(' ').nth(1).filter(|at| Path::new(at).starts_with(self.dir.path())).map(str::to_owned)
-        };
-        for at in mounts.lines().rev().filter_map(below) {
-            let _ = Command::new("umount").args(["-l", &at]).output();
-        }
-    }
-
     /// For DOCKER_HOST.
     pub fn host(&self) -> String {
         format!("unix://{}", self.dir.path().join("sock").display())
@@ -147,39 +131,6 @@ impl Docker {
 /// Debian's client where there are several: it is the one that fits the daemon.
 fn client() -> &'static str {
     if Path::new("/usr/bin/docker").exists() { "/usr/bin/docker" } else { "docker" }
-}
-
-/// Podman's API with everything that it keeps below a directory of its own. Steps of builds run without a container
-/// runtime, and containers with Docker's: Debian's own wants a kind of cgroups that not every machine has.
-pub struct Podman {
-    _daemon: Daemon,
-    dir: tempfile::TempDir,
-}
-
-impl Podman {
-    pub fn start() -> Podman {
-        let dir = tempfile::Builder::new().prefix("pod").tempdir_in("/tmp").unwrap();
-        let path = |name: &str| dir.path().join(name);
-        fs::write(
-            path("containers.conf"),
-            "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=512:512\"]\n",
-        )
-        .unwrap();
-        let mut command = Command::new("podman");
-        command.env("BUILDAH_ISOLATION", "chroot").env("CONTAINERS_CONF", path("containers.conf"));
-        command.arg("--root").arg(path("root")).arg("--runroot").arg(path("run")).arg("--tmpdir").arg(path("tmp"));
-        command.args(["--storage-driver=vfs", "--cgroup-manager=cgroupfs", "--events-backend=none", "--runtime=runc"]);
-        command.args(["system", "service", "-t", "0"]).arg(format!("unix://{}", path("sock").display()));
-        let mut daemon = Daemon::start(&mut command, path("log"));
-        let socket = path("sock");
-        daemon.wait_until("podman", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
-        Podman { _daemon: daemon, dir }
-    }
-
-    /// For DOCKER_HOST.
-    pub fn host(&self) -> String {
-        format!("unix://{}", self.dir.path().join("sock").display())
-    }
 }
 
 /// Debian's docker-registry on a free port of the loopback interface.

@@ -17,6 +17,7 @@ use kollage::engine::{Ctl, SecretSource};
 use kollage::event::{Cancel, Event, Sink};
 
 use crate::sandbox::{Sandbox, field};
+use crate::support::kill;
 use crate::tools::{Docker, Registry, ready, run};
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -225,7 +226,7 @@ fn a_builder_that_goes_away_gives_its_work_to_the_other() {
         return;
     }
     let sandbox = family(3);
-    let (registry, mut first, second) = (Registry::start(false), Docker::start(), Docker::start());
+    let (registry, first, second) = (Registry::start(false), Docker::start(), Docker::start());
     let builders = [first.host(), second.host()];
     let repository = format!("{}/kollage/work", registry.address());
     let args = on(&builders, &repository, &["--progress", "plain"]);
@@ -239,7 +240,7 @@ fn a_builder_that_goes_away_gives_its_work_to_the_other() {
         assert!(child.try_wait().unwrap().is_none() && start.elapsed() < PATIENCE, "{}", text());
         std::thread::sleep(Duration::from_millis(50));
     }
-    first.kill();
+    kill(&first);
     let status = child.wait().unwrap();
     assert!(status.success(), "{}", text());
     assert!(text().contains(&format!("the builder {} went away", builders[0])), "{}", text());

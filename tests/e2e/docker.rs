@@ -6,7 +6,8 @@ use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use crate::sandbox::{Ran, Sandbox, field, is_root, ran};
-use crate::tools::{Docker, Podman, ready};
+use crate::support::Podman;
+use crate::tools::{Docker, ready};
 
 /// Two stages, here-documents, modes, a check.
 const APP: &str = "ARG WHO=nobody\nFROM {{ parent }} AS tools\nRUN echo tool > /tool\nFROM {{ parent }}\nARG WHO\n\
@@ -163,8 +164,9 @@ fn podman_builds_a_catalogue() {
     if !is_root() || !ready(&["podman", "runc", "busybox"]) {
         return;
     }
-    let podman = Podman::start();
-    let host = podman.host();
+    let podman = Podman::new();
+    let service = podman.serve();
+    let host = service.host();
     let sandbox = the_catalogue_is_built(&host);
     // Its builder knows mounts; secrets go over no way that it has.
     sandbox.write("images/app/Dockerfile.j2", "FROM {{ parent }}\nRUN --mount=type=cache,target=/c echo 1 > /c/1\n");

@@ -103,6 +103,8 @@ impl Podman {
         )
         .unwrap();
         command.arg("--runtime=runc").env("CONTAINERS_CONF", path("containers.conf"));
+        // Steps of builds run without a container runtime.
+        command.env("BUILDAH_ISOLATION", "chroot");
         command
     }
 
@@ -133,5 +135,20 @@ impl PodmanService {
     /// For DOCKER_HOST.
     pub fn host(&self) -> String {
         format!("unix://{}", self.dir.path().join("sock").display())
+    }
+}
+
+/// Ends a Docker as when its machine loses power.
+pub fn kill(docker: &Docker) {
+    let host = docker.host();
+    let dir = Path::new(host.strip_prefix("unix://").unwrap()).parent().unwrap();
+    let pid: i32 = fs::read_to_string(dir.join("pid")).unwrap().trim().parse().unwrap();
+    let group = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+    // The machine would have taken its mounts with it.
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    for at in mounts.lines().rev().filter_map(|line| line.split(' ').nth(1)).filter(|at| Path::new(at).starts_with(dir))
+    {
+        let _ = Command::new("umount").args(["-l", at]).output();
     }
 }
