@@ -139,6 +139,7 @@ fn a_bundle_goes_to_an_engine() {
     }
     let docker = crate::support::Docker::start();
     let sandbox = Sandbox::new();
+    sandbox.write("kollage.toml", "");
     sandbox.write("start-scripts/svc/start.toml", SERVICE);
     let (runtime, host) = (shipped().display().to_string(), docker.host());
     let pack =
