@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::dockerfile::ast::Dockerfile;
-use crate::dockerfile::step::LoweredStage;
-use crate::error::Result;
+use crate::dockerfile::step::{LoweredStage, StageBase};
+use crate::error::{Error, Result};
 use crate::event::{Cancel, Sink};
 use crate::fetch::{Pin, Remote};
 use crate::graph::key::Content;
@@ -174,6 +174,29 @@ pub struct BuildJob {
     pub surroundings: Surroundings,
     /// Above this many layers of its own the node is an error: a plugin is one layer.
     pub max_layers: Option<usize>,
+}
+
+impl BuildJob {
+    /// Refuses a result of this many layers in all, when the node has too many of its own: a plugin is one layer.
+    pub fn check_layers(&self, layers: usize, node: &str) -> Result<()> {
+        let Some(max) = self.max_layers else { return Ok(()) };
+        let mut base = self.stages.last().map(|target| &target.base);
+        // A stage on a stage: what is below the lowest of them is not the node's own.
+        while let Some(StageBase::Stage(index)) = base {
+            base = self.stages.iter().find(|stage| stage.index == *index).map(|stage| &stage.base);
+        }
+        let below = match base {
+            Some(StageBase::Image(name)) => self.bases.get(name).map_or(0, |base| base.config.rootfs.diff_ids.len()),
+            _ => 0,
+        };
+        let own = layers.saturating_sub(below);
+        if own <= max {
+            return Ok(());
+        }
+        Err(Error::bad_input(format!("{node} makes {own} layers, and at most {max} are allowed"))
+            .cause(format!("in `{}`", self.dockerfile.file.path().display()))
+            .hint("join its RUN, COPY and ADD instructions: a plugin is one layer"))
+    }
 }
 
 /// What is not taken from the store; its results are still written there.

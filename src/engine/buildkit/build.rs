@@ -12,7 +12,7 @@ use crate::dockerfile::step::{Action, Entitlement, Network, StageBase};
 use crate::engine::embedded::agent::Forward;
 use crate::engine::embedded::output::Redactor;
 use crate::engine::portable::{DOCKERFILE, Portable};
-use crate::engine::{BuildJob, Built, Check, Ctl, NoCache, SecretSource};
+use crate::engine::{BuildJob, Check, Ctl, NoCache, SecretSource};
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::image::digest::Digest;
@@ -325,28 +325,4 @@ fn one_file(out: &mut dyn std::io::Write, dockerfile: &str) -> Result<()> {
     let cannot = |e: std::io::Error| Error::failed("cannot hand over a check").cause(e);
     tar.append_data(&mut head, DOCKERFILE, dockerfile.as_bytes()).map_err(cannot)?;
     tar.finish().map_err(cannot)
-}
-
-/// One layer for a plugin, and no more.
-pub fn check_layers(job: &BuildJob, built: &Built, ctl: &Ctl<'_>) -> Result<()> {
-    let Some(max) = job.max_layers else { return Ok(()) };
-    let Some(target) = job.stages.last() else { return Ok(()) };
-    let mut base = &target.base;
-    while let StageBase::Stage(index) = base {
-        match job.stages.iter().find(|stage| stage.index == *index) {
-            Some(stage) => base = &stage.base,
-            None => break,
-        }
-    }
-    let below = match base {
-        StageBase::Image(name) => job.bases.get(name).map_or(0, |base| base.config.rootfs.diff_ids.len()),
-        _ => 0,
-    };
-    let own = built.config.rootfs.diff_ids.len().saturating_sub(below);
-    if own <= max {
-        return Ok(());
-    }
-    Err(Error::bad_input(format!("{} makes {own} layers, and at most {max} are allowed", ctl.node))
-        .cause(format!("in `{}`", job.dockerfile.file.path().display()))
-        .hint("join its RUN, COPY and ADD instructions: a plugin is one layer"))
 }

@@ -223,7 +223,7 @@ impl BuildKitEngine {
                 Error::failed(format!("{name} in the registry is not what {} has pushed", builder.address)).into()
             );
         }
-        build::check_layers(job, &built, ctl)?;
+        job.check_layers(built.config.rootfs.diff_ids.len(), ctl.node)?;
         let image = self.results.by_digest(&found.digest);
         for check in &job.checks {
             build::check(builder, prepared, &image, check, ctl)?;

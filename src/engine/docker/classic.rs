@@ -44,25 +44,11 @@ fn finished(daemon: &Daemon, job: &BuildJob, name: &str, ctl: &Ctl<'_>, steps: &
     let built = images::inspect(daemon, name)?
         .ok_or_else(|| Error::failed(format!("the engine says that it built {}, and has no such image", ctl.node)))?;
     let built = Built { key: job.key.clone(), ..built };
-    check_layers(job, &built, ctl)?;
+    job.check_layers(built.config.rootfs.diff_ids.len(), ctl.node)?;
     for check in &job.checks {
         check::run(daemon, check, name, ctl, steps)?;
     }
     Ok(built)
-}
-
-/// A plugin is one layer.
-fn check_layers(job: &BuildJob, built: &Built, ctl: &Ctl<'_>) -> Result<()> {
-    let Some(max) = job.max_layers else { return Ok(()) };
-    let below = job.bases.values().map(|base| &base.config.rootfs.diff_ids);
-    let below = below.filter(|ids| built.config.rootfs.diff_ids.starts_with(ids)).map(Vec::len).max().unwrap_or(0);
-    let own = built.config.rootfs.diff_ids.len() - below;
-    if own <= max {
-        return Ok(());
-    }
-    Err(Error::bad_input(format!("{} makes {own} layers, and at most {max} are allowed", ctl.node))
-        .cause(format!("in `{}`", job.dockerfile.file.path().display()))
-        .hint("join its RUN, COPY and ADD instructions: a plugin is one layer"))
 }
 
 fn options(engine: &DockerEngine, job: &BuildJob, made: &Portable, name: &str) -> BuildImageOptions {

@@ -110,7 +110,7 @@ impl Build<'_> {
             return Err(Error::bad_input("the Dockerfile has no stage"));
         };
         let tree = self.stages.get(&target.index).cloned().unwrap_or_default();
-        self.check_layers(target, &tree)?;
+        self.job.check_layers(tree.diff_ids.len(), self.ctl.node)?;
         let built = Built { key: self.job.key.clone(), size: tree.size, config: self.config(target, tree) };
         for check in &self.job.checks {
             self.check(check, &built)?;
@@ -387,25 +387,6 @@ impl Build<'_> {
             };
             Err(error.context(format!("the check `{command}` failed in the finished image of {}", build.ctl.node)))
         })
-    }
-
-    fn check_layers(&self, target: &LoweredStage, tree: &Tree) -> Result<()> {
-        let Some(max) = self.job.max_layers else { return Ok(()) };
-        let mut base = &target.base;
-        // A stage on a stage: what is below the lowest of them is not the node's own.
-        while let StageBase::Stage(index) = base {
-            match self.job.stages.iter().find(|s| s.index == *index) {
-                Some(stage) => base = &stage.base,
-                None => break,
-            }
-        }
-        let own = tree.diff_ids.len() - self.base(base)?.diff_ids.len().min(tree.diff_ids.len());
-        if own <= max {
-            return Ok(());
-        }
-        Err(Error::bad_input(format!("{} makes {own} layers, and at most {max} are allowed", self.ctl.node))
-            .cause(format!("in `{}`", self.job.dockerfile.file.path().display()))
-            .hint("join its RUN, COPY and ADD instructions: a plugin is one layer"))
     }
 
     fn config(&self, target: &LoweredStage, tree: Tree) -> ImageConfig {
