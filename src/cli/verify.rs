@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use crate::cli::machine::Builder;
 use crate::cli::shell::job;
-use crate::dockerfile::step::Action;
 use crate::engine::{Built, Ctl};
 use crate::error::{Error, Result};
 use crate::event::{Cancel, Sink};
@@ -73,12 +72,7 @@ impl Verify<'_> {
                 *base = Arc::new(self.first.in_store(base, self.cancel)?);
             }
         }
-        let copies = job.stages.iter().flat_map(|stage| &stage.steps).filter_map(|step| match &step.action {
-            Action::Copy(copy) => Some(copy),
-            _ => None,
-        });
-        let remotes = copies.flat_map(|copy| copy.sources.iter().filter_map(|source| copy.remote(source)));
-        job.pins = remotes.filter_map(|remote| Some((remote.clone(), self.planner.pinned(&remote)?))).collect();
+        job.pins = self.planner.pins(&job.stages);
         self.second.engine().build(&job, ctl)
     }
 

@@ -181,6 +181,12 @@ impl<'a> Planner<'a> {
         asked.or_else(|| self.settings.locked.get(&remote.name()).cloned())
     }
 
+    /// What everything that the stages fetch is, as it was asked for.
+    pub fn pins(&self, stages: &[LoweredStage]) -> BTreeMap<Remote, Pin> {
+        let remotes = stages.iter().flat_map(|stage| &stage.steps).flat_map(remotes);
+        remotes.filter_map(|remote| Some((remote.clone(), self.pinned(&remote)?))).collect()
+    }
+
     /// What the stages fetch and nobody has asked for in this run; and of that, what not even an earlier run knew.
     fn asks(&self, stages: &[LoweredStage]) -> (Vec<Ask>, Option<Remote>) {
         let mut asks: Vec<Ask> = Vec::new();

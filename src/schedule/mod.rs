@@ -10,11 +10,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::dockerfile::step::{Action as StepAction, LoweredStage};
 use crate::engine::{BaseJob, BaseSource, BuildJob, Built, Ctl, Engine, Published};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cancel, Event, Outcome, Sink};
-use crate::fetch::{Pin, Remote};
 use crate::fit;
 use crate::graph::key::Fingerprint;
 use crate::graph::node::{Graph, Node, NodeId, NodeKind};
@@ -227,7 +225,7 @@ impl Run<'_> {
                         build_args: spec.resolved.inputs.build_args.clone(),
                         context: spec.context.clone(),
                         content,
-                        pins: self.pins(&planned.stages),
+                        pins: self.planner.pins(&planned.stages),
                         bases,
                         platform: node.platform.clone(),
                         source_date_epoch: settings.source_date_epoch,
@@ -286,15 +284,6 @@ impl Run<'_> {
         }
         self.sink.event(Event::BackgroundFinished { node: node.name.clone() });
         failed.map_or(Ok(()), Err)
-    }
-
-    /// What the stages fetch, as it was asked for.
-    fn pins(&self, stages: &[LoweredStage]) -> BTreeMap<Remote, Pin> {
-        let remotes = stages.iter().flat_map(|stage| &stage.steps).flat_map(|step| match &step.action {
-            StepAction::Copy(copy) => copy.sources.iter().filter_map(|source| copy.remote(source)).collect(),
-            _ => Vec::new(),
-        });
-        remotes.filter_map(|remote| Some((remote.clone(), self.planner.pinned(&remote)?))).collect()
     }
 
     /// Records a result, frees or skips the nodes that waited for it, and wakes the others.

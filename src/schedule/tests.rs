@@ -8,6 +8,7 @@ use crate::context::HashTable;
 use crate::engine::surroundings::Surroundings;
 use crate::engine::{BaseSource, NoCache};
 use crate::event::Silent;
+use crate::fetch::{Pin, Remote};
 use crate::graph::node::{Edge, EdgeKind, Node};
 use crate::graph::plan::{Memory, NodeHistory, Settings};
 use crate::image::config::{ImageConfig, Platform};
