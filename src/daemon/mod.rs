@@ -5,17 +5,34 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bollard::auth::DockerCredentials;
 use bollard::{API_DEFAULT_VERSION, ClientVersion, Docker};
 use tokio::runtime::Runtime;
 
 use crate::error::{Context as _, Error, Result};
 use crate::event::Cancel;
+use crate::registry::credentials::Lookup;
 
 pub mod find;
 pub mod relay;
 
 pub use find::{Address, Endpoint, Hints, find};
 use relay::Relay;
+
+/// What is known about a registry, as the API takes it; none where there is nothing that can be used.
+pub fn credentials(known: &Lookup) -> Option<DockerCredentials> {
+    match known {
+        Lookup::Login(login) => Some(DockerCredentials {
+            username: Some(login.username.clone()),
+            password: Some(login.password.clone()),
+            ..DockerCredentials::default()
+        }),
+        Lookup::Token(token) => {
+            Some(DockerCredentials { identitytoken: Some(token.0.clone()), ..DockerCredentials::default() })
+        }
+        Lookup::Nothing | Lookup::Unusable(_) => None,
+    }
+}
 
 pub type Answer<T> = std::result::Result<T, bollard::errors::Error>;
 

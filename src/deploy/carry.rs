@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use super::bundle::{self, Mounted};
 use super::container::{self, DEPLOYMENT, Made, Parts};
 use super::definition::{Deployment, Service, runtime};
-use super::engine::{Access, Engine};
+use super::engine::Engine;
 use super::plan::{self, Action, MARK, Step, When};
 use super::secrets::Secrets;
+use crate::daemon;
 use crate::error::{Error, Result};
 use crate::event::{Cancel, Event, Sink, Stream};
 use crate::image::reference::Reference;
-use crate::registry::credentials::{Credentials, Lookup as Login};
+use crate::registry::credentials::{Credentials, Lookup};
 use crate::start::definition::Takes;
 
 pub struct Carrier<'a> {
@@ -86,12 +87,11 @@ impl Carrier<'_> {
     /// With the login that there is for its registry.
     fn pull(&self, reference: &str) -> Result<()> {
         let parsed = reference.parse::<Reference>()?;
-        match self.credentials.lookup(&parsed) {
-            Login::Login(login) => self.engine.pull(reference, Some(Access::Login(login))),
-            Login::Token(token) => self.engine.pull(reference, Some(Access::Token(token))),
-            Login::Nothing => self.engine.pull(reference, None),
-            Login::Unusable(hint) => self.engine.pull(reference, None).map_err(|error| error.hint(hint)),
-        }
+        let known = self.credentials.lookup(&parsed);
+        self.engine.pull(reference, daemon::credentials(&known)).map_err(|error| match known {
+            Lookup::Unusable(hint) => error.hint(hint),
+            _ => error,
+        })
     }
 
     /// Hands over what containers of the service are made from.

@@ -23,17 +23,9 @@ use crate::daemon::{self, Answer, Daemon, Endpoint, found, why};
 use crate::engine::embedded::output::Lines;
 use crate::error::{Context as _, Error, Result};
 use crate::event::Cancel;
-use crate::registry::Login;
-use crate::registry::credentials::RefreshToken;
 
 pub struct Engine {
     daemon: Daemon,
-}
-
-/// What a registry wants to see.
-pub enum Access {
-    Login(Login),
-    Token(RefreshToken),
 }
 
 /// What an image of the engine says about itself.
@@ -104,15 +96,8 @@ impl Engine {
         })
     }
 
-    pub fn pull(&self, reference: &str, access: Option<Access>) -> Result<()> {
+    pub fn pull(&self, reference: &str, login: Option<DockerCredentials>) -> Result<()> {
         let options = CreateImageOptionsBuilder::default().from_image(reference).build();
-        let none = DockerCredentials::default;
-        let login = access.map(|access| match access {
-            Access::Login(Login { username, password }) => {
-                DockerCredentials { username: Some(username), password: Some(password), ..none() }
-            }
-            Access::Token(RefreshToken(token)) => DockerCredentials { identitytoken: Some(token), ..none() },
-        });
         let pulled = self.wait(|| format!("cannot get the image {reference}"), async {
             let mut stream = self.daemon.docker.create_image(Some(options), None, login);
             while let Some(line) = stream.next().await {

@@ -21,19 +21,12 @@ pub fn push(builder: &Builder, name: &str, credentials: &Credentials, ctl: &Ctl<
     let endpoint = Endpoint { address: address(builder)?, said_by: format!("the builder {}", builder.address) };
     let engine = daemon::Engine::open(endpoint, ctl.cancel).map_err(gone)?;
     let daemon = engine.connect(ctl.cancel).map_err(gone)?;
-    let login = match credentials.lookup(&reference) {
-        Lookup::Login(login) => Some(DockerCredentials {
-            username: Some(login.username),
-            password: Some(login.password),
-            serveraddress: Some(reference.registry().to_owned()),
-            ..DockerCredentials::default()
-        }),
-        Lookup::Token(token) => {
-            Some(DockerCredentials { identitytoken: Some(token.0), ..DockerCredentials::default() })
-        }
-        Lookup::Unusable(why) => return Err(Error::unusable(why).into()),
-        Lookup::Nothing => None,
-    };
+    let known = credentials.lookup(&reference);
+    if let Lookup::Unusable(why) = known {
+        return Err(Error::unusable(why).into());
+    }
+    let login = daemon::credentials(&known)
+        .map(|login| DockerCredentials { serveraddress: Some(reference.registry().to_owned()), ..login });
     let title = format!("pushing to {}", reference.registry());
     ctl.sink.event(Event::Background { node: ctl.node.clone(), title });
     let tag = reference.tag_or_latest().unwrap_or("latest");
