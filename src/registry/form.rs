@@ -17,6 +17,23 @@ use crate::image::store::{Codec, Store};
 use crate::registry::Reference;
 use crate::registry::push::{Blob, Image};
 
+/// What a manifest names, as it goes to a registry: its layers, then its configuration.
+pub fn blobs(store: &Store, manifest: &Manifest) -> Vec<Blob> {
+    let count = manifest.layers.len();
+    let layers = manifest.layers.iter().enumerate().map(|(i, layer)| (layer, format!("layer {} of {count}", i + 1)));
+    layers
+        .chain([(&manifest.config, "the configuration".to_owned())])
+        .map(|(part, what)| Blob {
+            digest: part.digest.clone(),
+            size: part.size,
+            path: store.blob_path(&part.digest),
+            what,
+            near: None,
+            from: None,
+        })
+        .collect()
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Types {
     #[default]
@@ -110,26 +127,7 @@ impl Form {
             true => own,
             false => serde_json::to_vec(&ours).failed(|| "cannot write the image's manifest".into())?,
         };
-        let mut blobs = Vec::with_capacity(ours.layers.len() + 1);
-        for (i, layer) in ours.layers.iter().enumerate() {
-            blobs.push(Blob {
-                digest: layer.digest.clone(),
-                size: layer.size,
-                path: store.blob_path(&layer.digest),
-                what: format!("layer {} of {}", i + 1, ours.layers.len()),
-                near: None,
-                from: None,
-            });
-        }
-        let what = "the configuration".to_owned();
-        blobs.push(Blob {
-            path: store.blob_path(&config_digest),
-            digest: config_digest,
-            size: config_size,
-            what,
-            near: None,
-            from: None,
-        });
+        let blobs = blobs(store, &ours);
         blobs.iter().try_for_each(|blob| require(store, name, blob))?;
         let name = name.clone().with_default_tag();
         Ok(Image {

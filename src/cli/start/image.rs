@@ -23,8 +23,8 @@ use crate::image::digest::Digest;
 use crate::image::manifest::OCI_MANIFEST;
 use crate::image::reference::Reference;
 use crate::image::store::{Codec, Store};
-use crate::registry::push::{Blob, Elsewhere, Image};
-use crate::registry::{self, Caller};
+use crate::registry::push::{Elsewhere, Image};
+use crate::registry::{self, Caller, form};
 use crate::report::human;
 use crate::report::style::Paint;
 use crate::report::table::{Cell, Table};
@@ -182,19 +182,13 @@ impl Adoption<'_> {
         let theirs = manifest.layers.clone();
         let manifest = rewrite(self.store, config, manifest, definition, self.bundle, &self.options()?)?;
         let media_type = manifest.media_type.clone().unwrap_or_else(|| OCI_MANIFEST.to_owned());
-        let mut blobs = Vec::new();
-        for (i, layer) in manifest.layers.iter().chain([&manifest.config]).enumerate() {
-            let from = theirs.get(i).map(|layer| Elsewhere {
+        let mut blobs = form::blobs(self.store, &manifest);
+        for (blob, layer) in blobs.iter_mut().zip(&theirs) {
+            blob.from = Some(Elsewhere {
                 image: reference.clone(),
                 media_type: layer.media_type.clone(),
                 store: self.store.clone(),
             });
-            let what = match i < manifest.layers.len() {
-                true => format!("layer {} of {}", i + 1, manifest.layers.len()),
-                false => "the configuration".to_owned(),
-            };
-            let path = self.store.blob_path(&layer.digest);
-            blobs.push(Blob { digest: layer.digest.clone(), size: layer.size, path, what, near: None, from });
         }
         let bytes = serde_json::to_vec(&manifest).failed(|| "cannot write the image's manifest".into())?;
         let image = Image {
