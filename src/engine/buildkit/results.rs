@@ -66,10 +66,8 @@ impl Results {
     /// that doesn't answer has nothing: that it has to is said by the preflight.
     pub fn recall(&self, own: &EmbeddedEngine, key: &Key, platform: &Platform) -> Option<Built> {
         let cancel = Cancel::new().ok()?;
-        let once =
-            registry::Options { retry: Retry { attempts: 1, ..self.registry.retry.clone() }, ..self.registry.clone() };
         let caller = Caller { node: &Arc::from("builders"), sink: &Silent, cancel: &cancel };
-        let found = self.look(own, &self.reference(key).ok()?, platform, &once, &caller).ok()?;
+        let found = self.look(own, &self.reference(key).ok()?, platform, &self.once(), &caller).ok()?;
         self.note(key, &found.digest);
         Some(built(key, &found))
     }
@@ -91,6 +89,11 @@ impl Results {
         let (manifest, config) = registry::inspect(own.store(), &exact, platform, options, caller)?;
         let size = manifest.layers.iter().map(|layer| layer.size).sum();
         Ok(Known { config, digest, config_digest: manifest.config.digest, size })
+    }
+
+    /// For looking whether something is there, which is no reason to try again.
+    fn once(&self) -> registry::Options {
+        registry::Options { retry: Retry { attempts: 1, ..self.registry.retry.clone() }, ..self.registry.clone() }
     }
 
     fn slot(&self, key: &Key) -> Arc<Mutex<Option<Digest>>> {
@@ -127,9 +130,7 @@ impl Results {
         }
         let name = self.reference(&image.key)?;
         let caller = Caller { node: ctl.node, sink: ctl.sink, cancel: ctl.cancel };
-        let once =
-            registry::Options { retry: Retry { attempts: 1, ..self.registry.retry.clone() }, ..self.registry.clone() };
-        if let Ok(found) = self.look(own, &name, platform, &once, &caller)
+        if let Ok(found) = self.look(own, &name, platform, &self.once(), &caller)
             && found.config.result_id() == image.config.result_id()
         {
             return Ok(there.insert(found.digest).clone());
