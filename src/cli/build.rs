@@ -82,7 +82,7 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     // Where the images are loaded, asked before they are built.
     let loader = match &builder {
         Builder::Embedded(_) | Builder::Buildkit(_) if !loads.is_empty() => {
-            load::refuse_unnamed(&target.graph)?;
+            need_names(&target.graph, "docker")?;
             Some(daemon::Engine::open(daemon::find(None, &app.env.daemon())?, &cancel)?)
         }
         _ => None,
@@ -516,7 +516,7 @@ impl Publishing {
 const NAMELESS: &str = "image:latest";
 
 /// An image, or a plugin, below a plugin has no name because what is above it has it.
-pub(super) fn has_plugin(graph: &Graph, node: &Node) -> bool {
+fn has_plugin(graph: &Graph, node: &Node) -> bool {
     let is_above = |n: &Node| n.needs.iter().any(|edge| graph.node(edge.to).name == node.name);
     graph.nodes.iter().any(|n| matches!(&n.kind, NodeKind::Plugin { .. }) && is_above(n))
 }
@@ -534,15 +534,18 @@ fn refuse_platforms(graph: &Graph, outputs: &[Output]) -> Result<()> {
 
 /// A Dockerfile built without `-t` can only go where images have no names.
 fn refuse_nameless(graph: &Graph, outputs: &[Output]) -> Result<()> {
-    let nameless = graph
-        .nodes
-        .iter()
-        .any(|node| node.selected && node.spec().is_some_and(|s| s.names.is_empty()) && !has_plugin(graph, node));
     match outputs.iter().find(|o| o.format.holds_several() && o.name.is_none()) {
-        Some(output) if nameless => {
-            Err(Error::bad_input(format!("`-o type={}` needs a name for the image", output.format))
-                .hint("give it one with `-t NAME[:TAG]`"))
-        }
-        _ => Ok(()),
+        Some(output) => need_names(graph, &output.format.to_string()),
+        None => Ok(()),
+    }
+}
+
+/// Refuses an output that only images with names can have.
+pub(super) fn need_names(graph: &Graph, format: &str) -> Result<()> {
+    let is_nameless = |node: &Node| node.spec().is_some_and(|s| s.names.is_empty()) && !has_plugin(graph, node);
+    match graph.nodes.iter().any(|node| node.selected && is_nameless(node)) {
+        true => Err(Error::bad_input(format!("`-o type={format}` needs a name for the image"))
+            .hint("give it one with `-t NAME[:TAG]`")),
+        false => Ok(()),
     }
 }

@@ -1,11 +1,10 @@
 //! `-o type=docker`: what the embedded engine has built goes into Docker or Podman.
 
-use crate::cli::build::has_plugin;
 use crate::daemon;
 use crate::engine::docker;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::event::Cancel;
-use crate::graph::node::{Graph, Node};
+use crate::graph::node::Graph;
 use crate::image::store::Store;
 use crate::report::human;
 use crate::schedule::NodeResult;
@@ -30,16 +29,4 @@ pub fn load(
         }
     }
     Ok(format!("{} loaded into {}", human::count(count, "image"), engine.facts.name))
-}
-
-/// An image without a name could not be found again in an engine.
-pub fn refuse_unnamed(graph: &Graph) -> Result<()> {
-    let is_unnamed = |node: &Node| node.spec().is_some_and(|s| s.names.is_empty()) && !has_plugin(graph, node);
-    match graph.nodes.iter().any(|node| node.selected && is_unnamed(node)) {
-        true => {
-            Err(Error::bad_input("`-o type=docker` needs a name for the image")
-                .hint("give it one with `-t NAME[:TAG]`"))
-        }
-        false => Ok(()),
-    }
 }
