@@ -29,6 +29,13 @@ pub struct Dockerfile {
     pub warnings: Diagnostics,
 }
 
+impl Dockerfile {
+    /// Where the text of a stage ends: at the next one, or with the file.
+    pub fn end_of_stage(&self, index: usize) -> usize {
+        self.stages.get(index + 1).map_or(self.file.text.len(), |next| next.from.span.start)
+    }
+}
+
 /// `# syntax=`, `# escape=` and `# check=` at the head of the file.
 #[derive(Clone, Debug)]
 pub struct Directives {

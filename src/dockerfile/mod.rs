@@ -35,6 +35,7 @@ mod unsupported;
 mod words;
 
 use ast::Dockerfile;
+pub use resolve::{PROXIES, platform_args};
 use step::{Entitlement, LoweredStage, StageBase};
 
 /// What the command line and the definition say about a build; everything that expansion may look at.

@@ -11,7 +11,7 @@ use crate::diag::{Diagnostic, Diagnostics};
 use crate::image::config::Platform;
 
 /// Build arguments that mean something without being declared.
-pub(super) const PROXIES: [&str; 5] = ["HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY"];
+pub const PROXIES: [&str; 5] = ["HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY"];
 
 pub(super) fn resolve(dockerfile: &Arc<Dockerfile>, inputs: &Inputs) -> Result<Resolved, Diagnostics> {
     let mut problems = Diagnostics::default();
@@ -63,18 +63,26 @@ pub(super) fn resolve(dockerfile: &Arc<Dockerfile>, inputs: &Inputs) -> Result<R
     Ok(Resolved { dockerfile, inputs, stages, images, globals, unused_build_args })
 }
 
+/// The arguments that say for which platform is built, and on which.
+pub fn platform_args(target: &Platform) -> BTreeMap<String, String> {
+    let mut args = BTreeMap::new();
+    for (prefix, platform) in [("BUILD", &Platform::host()), ("TARGET", target)] {
+        args.insert(format!("{prefix}PLATFORM"), platform.to_string());
+        args.insert(format!("{prefix}OS"), platform.os.clone());
+        args.insert(format!("{prefix}ARCH"), platform.architecture.clone());
+        args.insert(format!("{prefix}VARIANT"), platform.variant.clone().unwrap_or_default());
+    }
+    args
+}
+
 /// The predefined arguments about platforms, and the ARG lines before the first FROM.
 fn globals(dockerfile: &Dockerfile, inputs: &Inputs, problems: &mut Diagnostics) -> BTreeMap<String, String> {
-    let host = Platform::host();
     let target = inputs.target.clone().filter(|t| !t.is_empty());
     let stage = target.or_else(|| dockerfile.stages.last()?.from.name.as_ref().map(|name| name.value.clone()));
     let mut globals = BTreeMap::new();
-    for (prefix, platform) in [("BUILD", &host), ("TARGET", &inputs.platform)] {
-        globals.insert(format!("{prefix}PLATFORM"), platform.to_string());
-        globals.insert(format!("{prefix}OS"), platform.os.clone());
-        globals.insert(format!("{prefix}OSVERSION"), String::new());
-        globals.insert(format!("{prefix}ARCH"), platform.architecture.clone());
-        globals.insert(format!("{prefix}VARIANT"), platform.variant.clone().unwrap_or_default());
+    globals.extend(platform_args(&inputs.platform));
+    for name in ["BUILDOSVERSION", "TARGETOSVERSION"] {
+        globals.insert(name.to_owned(), String::new());
     }
     globals.insert("TARGETSTAGE".into(), stage.unwrap_or_else(|| "default".into()));
     for (name, value) in &mut globals {

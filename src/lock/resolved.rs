@@ -60,10 +60,10 @@ pub fn inputs(graph: &Graph) -> BTreeMap<NodeId, String> {
 
 /// Of its stages, without their FROM: what that names has a tag, which is no question.
 fn texts(question: &Resolved) -> impl Iterator<Item = &str> {
-    let stages = &question.dockerfile.stages;
+    let dockerfile = &question.dockerfile;
     question.stages.iter().filter_map(move |stage| {
-        let end = stages.get(stage.index + 1).map_or(question.dockerfile.file.text.len(), |next| next.from.span.start);
-        question.dockerfile.file.text.get(stages.get(stage.index)?.from.span.end..end).map(str::trim)
+        let from = &dockerfile.stages.get(stage.index)?.from;
+        dockerfile.file.text.get(from.span.end..dockerfile.end_of_stage(stage.index)).map(str::trim)
     })
 }
 

@@ -9,13 +9,11 @@ use super::{Bring, Brought, Told};
 use crate::context::Context;
 use crate::dockerfile::ast::{Heredoc, Instruction, InstructionKind, MountFlag, RunLine, Stage, Transfer};
 use crate::dockerfile::step::{Action, Copy, From, LoweredStage, MountKind, Run, Source, StageBase};
+use crate::dockerfile::{PROXIES, platform_args};
 use crate::engine::embedded::helper::mode::ModeChange;
 use crate::engine::{BuildJob, Built};
 use crate::error::{Error, Result};
-use crate::image::config::Platform;
 
-/// What BuildKit gives to `ARG NAME` without being told.
-const PROXIES: [&str; 5] = ["HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY"];
 /// Of a file that ADD fetches, as in Docker.
 const FETCHED_MODE: u32 = 0o600;
 const INLINE_MODE: u32 = 0o644;
@@ -46,9 +44,8 @@ impl<'a> Text<'a> {
         for instruction in &job.dockerfile.global_args {
             text.tell(None, instruction.line, instruction.text.clone(), false);
         }
-        let written = &job.dockerfile.stages;
-        for (index, stage) in written.iter().enumerate() {
-            let end = written.get(index + 1).map_or(job.dockerfile.file.text.len(), |next| next.from.span.start);
+        for (index, stage) in job.dockerfile.stages.iter().enumerate() {
+            let end = job.dockerfile.end_of_stage(index);
             match text.stages.get(&index).copied() {
                 Some(lowered) => text.stage(stage, lowered)?,
                 None => text.edits.push((stage.from.span.start..end, String::new())),
@@ -305,13 +302,7 @@ impl Text<'_> {
 
 /// Arguments that the Dockerfile declares; older builders don't have those that BuildKit predefines.
 pub(super) fn build_args(job: &BuildJob) -> BTreeMap<String, String> {
-    let mut args = BTreeMap::new();
-    for (prefix, platform) in [("BUILD", &Platform::host()), ("TARGET", &job.platform)] {
-        args.insert(format!("{prefix}PLATFORM"), platform.to_string());
-        args.insert(format!("{prefix}OS"), platform.os.clone());
-        args.insert(format!("{prefix}ARCH"), platform.architecture.clone());
-        args.insert(format!("{prefix}VARIANT"), platform.variant.clone().unwrap_or_default());
-    }
+    let mut args = platform_args(&job.platform);
     args.extend(job.build_args.clone());
     let declared = declared(job);
     let is_proxy = |name: &str| PROXIES.iter().any(|proxy| proxy.eq_ignore_ascii_case(name));
