@@ -59,24 +59,28 @@ pub struct Chosen<'a> {
 
 /// Within a catalogue its images, by the names that they have there; elsewhere, and with `--all`, those of the store.
 fn chosen<'a>(app: &App, args: &Images, known: &'a [ImageInfo]) -> Result<Chosen<'a>> {
-    let asks_catalogue = !args.profiles.is_empty() || app.global.directory.is_some();
-    match catalogue_root(&app.global) {
-        Ok(_) if !args.all => {
-            let select =
-                Select { patterns: args.patterns.clone(), profiles: args.profiles.clone(), plugins: Vec::new() };
-            let workspace = Workspace::load(&app.global, &app.env, &select, &args.settings)?;
-            let mut out = Chosen { shown: Vec::new(), missing: Vec::new() };
-            for name in &workspace.selected {
-                let full = workspace.catalogue.image_ref(name);
-                match known.iter().find(|info| info.name == full) {
-                    Some(info) => out.shown.push((name.clone(), info)),
-                    None => out.missing.push(name.clone()),
-                }
-            }
-            Ok(out)
+    if args.all || !in_catalogue(app, &args.profiles)? {
+        return of_store(&args.patterns, known);
+    }
+    let select = Select { patterns: args.patterns.clone(), profiles: args.profiles.clone(), plugins: Vec::new() };
+    let workspace = Workspace::load(&app.global, &app.env, &select, &args.settings)?;
+    let mut out = Chosen { shown: Vec::new(), missing: Vec::new() };
+    for name in &workspace.selected {
+        let full = workspace.catalogue.image_ref(name);
+        match known.iter().find(|info| info.name == full) {
+            Some(info) => out.shown.push((name.clone(), info)),
+            None => out.missing.push(name.clone()),
         }
-        Err(error) if asks_catalogue && !args.all => Err(error),
-        _ => of_store(&args.patterns, known),
+    }
+    Ok(out)
+}
+
+/// Whether there is a catalogue, an error when one is asked for and there is none.
+pub fn in_catalogue(app: &App, profiles: &[String]) -> Result<bool> {
+    match catalogue_root(&app.global) {
+        Ok(_) => Ok(true),
+        Err(error) if !profiles.is_empty() || app.global.directory.is_some() => Err(error),
+        Err(_) => Ok(false),
     }
 }
 

@@ -47,30 +47,25 @@ struct Chosen {
 
 /// Within a catalogue its images, elsewhere those of the store.
 fn chosen(app: &App, args: &Push, store: &Store) -> Result<Chosen> {
-    let asks_catalogue = !args.profiles.is_empty() || app.global.directory.is_some();
-    match catalogue_root(&app.global) {
-        Ok(root) if !args.all => {
-            of_catalogue(app, args, store).map(|(settings, targets)| Chosen { settings, targets, root: Some(root) })
-        }
-        Err(error) if asks_catalogue && !args.all => Err(error),
-        root => {
-            if args.patterns.is_empty() && !args.all {
-                return Err(Error::bad_input("which images are to be pushed isn't said")
-                    .hint("name them, or push everything in the store with `--all`"));
-            }
-            let settings = settings_alone(app, args)?;
-            let known = store.images()?;
-            let targets = images::of_store(&args.patterns, &known)?
-                .shown
-                .into_iter()
-                .map(|(name, info)| {
-                    let to = target(&info.name, settings.build.registry.as_deref())?;
-                    Ok(Target { node: Arc::from(name), name: to, manifest: info.manifest.clone() })
-                })
-                .collect::<Result<_>>()?;
-            Ok(Chosen { settings, targets, root: root.ok() })
-        }
+    let root = catalogue_root(&app.global).ok();
+    if !args.all && images::in_catalogue(app, &args.profiles)? {
+        return of_catalogue(app, args, store).map(|(settings, targets)| Chosen { settings, targets, root });
     }
+    if args.patterns.is_empty() && !args.all {
+        return Err(Error::bad_input("which images are to be pushed isn't said")
+            .hint("name them, or push everything in the store with `--all`"));
+    }
+    let settings = settings_alone(app, args)?;
+    let known = store.images()?;
+    let targets = images::of_store(&args.patterns, &known)?
+        .shown
+        .into_iter()
+        .map(|(name, info)| {
+            let to = target(&info.name, settings.build.registry.as_deref())?;
+            Ok(Target { node: Arc::from(name), name: to, manifest: info.manifest.clone() })
+        })
+        .collect::<Result<_>>()?;
+    Ok(Chosen { settings, targets, root })
 }
 
 fn settings_alone(app: &App, args: &Push) -> Result<Settings> {
