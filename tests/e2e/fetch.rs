@@ -126,6 +126,18 @@ impl Drop for Daemon {
     }
 }
 
+/// A repository `r.git` in the directory, and what commits content to its file `f`.
+pub fn repository(dir: &Path) -> impl Fn(&str) + use<> {
+    let repo = dir.join("r.git");
+    fs::create_dir(&repo).unwrap();
+    git(&repo, &["init", "-q"]);
+    move |content| {
+        fs::write(repo.join("f"), content).unwrap();
+        git(&repo, &["add", "f"]);
+        git(&repo, &["commit", "-q", "-m", content]);
+    }
+}
+
 pub fn git(dir: &Path, args: &[&str]) {
     let output = Command::new("git")
         .args(["-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "init.defaultBranch=main"])
@@ -143,14 +155,7 @@ fn a_branch_that_moved_is_built_again_and_one_that_did_not_is_not() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let repo = dir.path().join("r.git");
-    fs::create_dir(&repo).unwrap();
-    git(&repo, &["init", "-q"]);
-    let commit = |content: &str| {
-        fs::write(repo.join("f"), content).unwrap();
-        git(&repo, &["add", "f"]);
-        git(&repo, &["commit", "-q", "-m", content]);
-    };
+    let commit = repository(dir.path());
     commit("one");
     let daemon = Daemon::start(dir.path());
     let sandbox = add(&format!("git://{}/r.git#main", daemon.address));
@@ -159,7 +164,7 @@ fn a_branch_that_moved_is_built_again_and_one_that_did_not_is_not() {
     assert_eq!(field(&sandbox.build(&[]), "web", "status"), "reused");
     // Another store comes to the same bytes: no time of a checkout is in it.
     assert_eq!(field(&sandbox.build_on("other", &[]), "web", "digest"), field(&first, "web", "digest"));
-    git(&repo, &["tag", "elsewhere"]);
+    git(&dir.path().join("r.git"), &["tag", "elsewhere"]);
     assert_eq!(field(&sandbox.build(&[]), "web", "status"), "reused");
     commit("two");
     assert_eq!(field(&sandbox.build(&[]), "web", "status"), "built");

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::fetch::{Daemon, Web, git};
+use crate::fetch::{Daemon, Web, repository};
 use crate::sandbox::{Sandbox, field, is_root};
 use crate::tools::{Registry, ready, run};
 
@@ -21,14 +21,7 @@ fn a_moved_pin_builds_what_uses_it_and_nothing_else() {
     }
     let (web, other) = (Web::start("one"), Web::start("other"));
     let dir = tempfile::tempdir().unwrap();
-    let repo = dir.path().join("r.git");
-    fs::create_dir(&repo).unwrap();
-    git(&repo, &["init", "-q"]);
-    let commit = |content: &str| {
-        fs::write(repo.join("f"), content).unwrap();
-        git(&repo, &["add", "f"]);
-        git(&repo, &["commit", "-q", "-m", content]);
-    };
+    let commit = repository(dir.path());
     commit("first");
     let daemon = Daemon::start(dir.path());
     let sandbox = Sandbox::with_base();
