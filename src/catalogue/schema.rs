@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::base::{DISTRIBUTIONS, VARIANTS};
 use super::types::EngineName;
 use crate::dockerfile::step::Entitlement;
+use crate::engine::docker;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum File {
@@ -94,6 +95,7 @@ fn free() -> Value {
 
 fn kollage() -> Value {
     let engines = EngineName::ALL.map(EngineName::as_str);
+    let builders = docker::Builder::ALL.map(|(word, _)| word);
     let entitlements = Entitlement::ALL.map(Entitlement::as_str);
     json!({
         "build": table("How images are built and called", json!({
@@ -120,6 +122,9 @@ fn kollage() -> Value {
         "engine": table("What carries builds out", json!({
             "default": word("Engine, unless the command line names another", &engines),
             "disk_limit": text("What the layers of a build and its running steps may take: 20g"),
+            "docker": table("The engine of Docker and Podman", json!({
+                "builder": word("Which of Docker's builders; auto: BuildKit where there is one", &builders),
+            })),
             "buildkit": table("The engine of builders elsewhere", json!({
                 "builders": {"description": "Builders", "type": "array", "items": table("A builder", json!({
                     "address": text("Where it is: unix:///PATH, tcp://HOST:PORT or tls://HOST:PORT"),

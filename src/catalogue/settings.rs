@@ -9,7 +9,7 @@ use crate::dockerfile::step::{Entitlement, Network};
 use crate::dockerfile::{self, duration};
 use crate::engine::buildkit::address::Address;
 use crate::engine::buildkit::dial::Certificates;
-use crate::engine::buildkit::{self};
+use crate::engine::{buildkit, docker};
 use crate::image::reference::Reference;
 use crate::image::store::Codec;
 
@@ -121,6 +121,7 @@ fn read_settings(table: &Table, place: &Place, out: &mut Out) -> Settings {
         .table("engine", |r| EngineSettings {
             default: r.choice("default", &engines()).unwrap_or_default(),
             disk_limit: disk_limit(r),
+            docker: r.table("docker", |r| r.choice("builder", &docker::Builder::ALL)).flatten().unwrap_or_default(),
             buildkit: r.table("buildkit", read_buildkit).unwrap_or_default(),
         })
         .unwrap_or_default();

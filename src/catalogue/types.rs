@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use crate::diag::{Diagnostic, Diagnostics, Place, SourceFile};
 use crate::dockerfile::step::{Entitlement, Network};
-use crate::engine::buildkit;
-use crate::engine::{BaseSource, Check};
+use crate::engine::{BaseSource, Check, buildkit, docker};
 use crate::image::store::Codec;
 use crate::lock::Lock;
 use crate::template::Changed;
@@ -150,6 +149,8 @@ pub struct EngineSettings {
     pub default: EngineName,
     /// Bytes that the layers of a run and its running steps may take on the disk.
     pub disk_limit: Option<u64>,
+    /// `builder` of `[engine.docker]`
+    pub docker: docker::Builder,
     pub buildkit: BuildkitSettings,
 }
 

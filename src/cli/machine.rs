@@ -169,7 +169,8 @@ impl Builder {
             EngineName::Embedded => Ok(Builder::Embedded(Box::new(local))),
             EngineName::Docker => {
                 let engine = daemon::Engine::open(daemon::find(None, &asked.env.daemon())?, cancel)?;
-                Ok(Builder::Docker(Box::new(DockerEngine::new(local, engine, docker::Options { keep }))))
+                let options = docker::Options { keep, builder: asked.settings.engine.docker };
+                Ok(Builder::Docker(Box::new(DockerEngine::new(local, engine, options, cancel)?)))
             }
             EngineName::Buildkit => Ok(Builder::Buildkit(Box::new(builders::engine(local, asked, cancel)?))),
         }
@@ -211,8 +212,10 @@ impl Builder {
 
     /// What is to be built and this engine cannot do, by name and place.
     pub fn refuse(&self, graph: &Graph, planned: &[Planned], surroundings: &Surroundings) -> Result<()> {
-        if let Builder::Docker(engine) = self {
-            engine.refuse_surroundings(surroundings)?;
+        match self {
+            Builder::Embedded(_) => {}
+            Builder::Docker(engine) => engine.refuse_surroundings(surroundings)?,
+            Builder::Buildkit(engine) => engine.refuse_surroundings(surroundings)?,
         }
         let mut problems = Diagnostics::default();
         for (node, planned) in graph.nodes.iter().zip(planned).filter(|(_, planned)| planned.action != Action::Reuse) {

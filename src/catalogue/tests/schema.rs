@@ -14,7 +14,7 @@ fn documents(file: File) -> (&'static str, Vec<String>) {
     match file {
         File::Kollage => (
             "kollage.toml",
-            vec!["[build]\n[build.debian]\n[engine]\n[engine.buildkit]\n[[engine.buildkit.builders]]\n[policy]\n[profiles]\n[images.x]\n[plugins]\n[vars]\n".into()],
+            vec!["[build]\n[build.debian]\n[engine]\n[engine.docker]\n[engine.buildkit]\n[[engine.buildkit.builders]]\n[policy]\n[profiles]\n[images.x]\n[plugins]\n[vars]\n".into()],
         ),
         File::Image => {
             let bases = ["bootstrap=\"debian\",suite=\"s\"", "oci=\"p\"", "docker-archive=\"p\"", "rootfs=\"p\"", ""];

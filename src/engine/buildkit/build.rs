@@ -1,29 +1,31 @@
 //! One node on one builder.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
 use super::client::{Build, Connection, Exporter, Problem};
+use super::dial::Dial;
 use super::progress::{self, Place, Watch};
 use super::session::Lent;
-use super::{BuildKitEngine, Builder};
 use crate::dockerfile::step::{Action, Entitlement, Network, StageBase};
+use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::embedded::agent::Forward;
 use crate::engine::embedded::output::Redactor;
 use crate::engine::portable::{DOCKERFILE, Portable};
 use crate::engine::{BuildJob, Check, Ctl, NoCache, SecretSource};
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::image::digest::Digest;
 use crate::net::block_on;
 
-/// What a builder made of a node.
-pub enum Made {
-    /// It has pushed the image itself.
-    Pushed(Digest),
-    /// The image is in its own store: the digest of its configuration.
-    Kept(Digest),
+/// What the exporter has to say at the end.
+pub type Answer = HashMap<String, String>;
+
+/// A build that came to its end.
+pub struct Done {
+    pub answer: Answer,
+    /// How many there were, those that were reused included.
+    pub steps: usize,
 }
 
 /// How a build ended that gave nothing.
@@ -50,17 +52,18 @@ pub struct Prepared {
     _forwards: Vec<Forward>,
 }
 
-/// `work` is a directory of the node's own, which lasts as long as what is prepared.
+/// `images` are those that the builder fetches or pushes; `work` is a directory of the node's own, which lasts as long
+/// as what is prepared.
 pub fn prepare(
-    engine: &BuildKitEngine,
+    own: &EmbeddedEngine,
+    images: BTreeSet<String>,
     job: &BuildJob,
     portable: Portable,
     work: &Path,
     ctl: &Ctl<'_>,
 ) -> Result<Prepared> {
     let portable = Arc::new(portable);
-    let mut lent = Lent { credentials: engine.own.registry().credentials.clone(), ..Lent::default() };
-    lent.images.insert(engine.results.repository().to_owned());
+    let mut lent = Lent { credentials: own.registry().credentials.clone(), images, ..Lent::default() };
     let (files, cancel) = (portable.clone(), ctl.cancel.clone());
     lent.context = Some(Arc::new(move |out: &mut dyn std::io::Write| {
         files.files.write(out, &files.dockerfile, &cancel).map(drop)
@@ -68,7 +71,7 @@ pub fn prepare(
     let mut redactor = Redactor::default();
     let wants = wanted(job);
     for id in &wants.secrets {
-        let Some(source) = engine.own.lent().0.get(id) else { continue };
+        let Some(source) = own.lent().0.get(id) else { continue };
         let value = match source {
             SecretSource::Value(value) => value.clone(),
             SecretSource::File(path) => std::fs::read(path).map_err(|e| {
@@ -80,12 +83,12 @@ pub fn prepare(
     }
     let mut forwards = Vec::new();
     for id in &wants.agents {
-        if let Some(forward) = engine.own.lend_agent(id, work, &format!("ssh{}", forwards.len()))? {
+        if let Some(forward) = own.lend_agent(id, work, &format!("ssh{}", forwards.len()))? {
             lent.ssh.insert(id.clone(), forward.socket().to_owned());
             forwards.push(forward);
         }
     }
-    let entitlements = engine.own.lent().1.iter().map(|e| entitlement(*e).to_owned()).collect();
+    let entitlements = own.lent().1.iter().map(|e| entitlement(*e).to_owned()).collect();
     Ok(Prepared { attributes: attributes(job, &portable), portable, lent, entitlements, redactor, _forwards: forwards })
 }
 
@@ -165,31 +168,25 @@ fn attributes(job: &BuildJob, portable: &Portable) -> BTreeMap<String, String> {
     attributes
 }
 
-/// Builds the image under a name of the repository where results meet, which is pushed by who can.
-pub fn on(builder: &Builder, job: &BuildJob, prepared: &Prepared, name: &str, ctl: &Ctl<'_>) -> Result<Made, Ended> {
-    let mut exporter = BTreeMap::from([("name".to_owned(), name.to_owned())]);
-    if builder.facts.pushes {
-        exporter.insert("push".into(), "true".into());
-        exporter.insert("oci-mediatypes".into(), "true".into());
-    }
-    let kind = if builder.facts.pushes { "image" } else { "moby" };
+/// Builds the image.
+pub fn on(dial: &Dial, job: &BuildJob, prepared: &Prepared, exporter: Exporter, ctl: &Ctl<'_>) -> Result<Done, Ended> {
     let build = Build {
         attributes: prepared.attributes.clone(),
-        exporter: Some(Exporter { name: kind.into(), attributes: exporter }),
+        exporter: Some(exporter),
         entitlements: prepared.entitlements.clone(),
         ..Build::default()
     };
     let titles = titles(job, &prepared.portable);
     let title = |place: &Place<'_>| titles.find(place);
     let mut watch = Watch::new(ctl, prepared.redactor.clone(), &title);
-    let answer = solve(builder, &build, &prepared.lent, &mut watch, ctl);
+    let answer = solve(dial, &build, &prepared.lent, &mut watch, ctl);
     ctl.sink.event(Event::BackgroundFinished { node: ctl.node.clone() });
-    let answer = match answer? {
-        Ok(answer) => answer,
-        Err(Problem::Gone(why)) => return Err(Ended::Gone(why)),
+    match answer? {
+        Ok(answer) => Ok(Done { answer, steps: watch.begun }),
+        Err(Problem::Gone(why)) => Err(Ended::Gone(why)),
         Err(Problem::Failed(why)) => {
             let file = job.dockerfile.file.path().display();
-            return Err(Ended::Failed(match watch.failed {
+            Err(Ended::Failed(match watch.failed {
                 Some(failed) => {
                     let said = failed_with(&failed.why);
                     match titles.line(&failed.title) {
@@ -198,15 +195,8 @@ pub fn on(builder: &Builder, job: &BuildJob, prepared: &Prepared, name: &str, ct
                     }
                 }
                 None => Error::failed(prepared.redactor.redact(why)).context(format!("cannot build {file}")),
-            }));
+            }))
         }
-    };
-    let digest = answer.get("containerimage.digest").and_then(|digest| digest.parse().ok());
-    let config = answer.get("containerimage.config.digest").and_then(|digest| digest.parse().ok());
-    match (builder.facts.pushes, digest, config) {
-        (true, Some(digest), _) => Ok(Made::Pushed(digest)),
-        (false, _, Some(config)) | (false, Some(config), None) => Ok(Made::Kept(config)),
-        _ => Err(Error::failed(format!("the builder {} doesn't say what it has built", builder.address)).into()),
     }
 }
 
@@ -219,18 +209,18 @@ fn failed_with(why: &str) -> Error {
 }
 
 /// An error of ours, or what became of the build.
-type Solved = Result<Result<std::collections::HashMap<String, String>, Problem>>;
+type Solved = Result<Result<Answer, Problem>>;
 
-fn solve(builder: &Builder, build: &Build, lent: &Lent, watch: &mut Watch<'_>, ctl: &Ctl<'_>) -> Solved {
+fn solve(dial: &Dial, build: &Build, lent: &Lent, watch: &mut Watch<'_>, ctl: &Ctl<'_>) -> Solved {
     block_on(ctl.cancel, async {
-        let connection = match Connection::open(&builder.dial).await {
+        let connection = match Connection::open(dial).await {
             Ok(connection) => connection,
             Err(error) => return Ok(Err(Problem::Gone(error.to_string()))),
         };
         let answer = connection.build(build, lent.clone(), &mut |status| watch.status(status)).await;
         Ok(match answer {
             // A builder that is going down fails builds in many ways: whether it is there still tells them apart.
-            Err(Problem::Failed(why)) => match Connection::open(&builder.dial).await {
+            Err(Problem::Failed(why)) => match Connection::open(dial).await {
                 Ok(_) => Err(Problem::Failed(why)),
                 Err(error) => Err(Problem::Gone(error.to_string())),
             },
@@ -283,7 +273,7 @@ impl Titles {
 }
 
 /// Runs a check in the finished image. Its network is none, as with every engine.
-pub fn check(builder: &Builder, prepared: &Prepared, image: &str, check: &Check, ctl: &Ctl<'_>) -> Result<(), Ended> {
+pub fn check(dial: &Dial, prepared: &Prepared, image: &str, check: &Check, ctl: &Ctl<'_>) -> Result<(), Ended> {
     let command = check.run.join(" ");
     let argv = serde_json::to_string(&check.run).unwrap_or_default();
     let user = check.user.as_ref().map(|user| format!("USER {user}\n")).unwrap_or_default();
@@ -301,7 +291,7 @@ pub fn check(builder: &Builder, prepared: &Prepared, image: &str, check: &Check,
     };
     let title = |place: &Place<'_>| (place.position == 2).then(|| format!("Check: {command}"));
     let mut watch = Watch::new(ctl, prepared.redactor.clone(), &title);
-    match solve(builder, &build, &lent, &mut watch, ctl)? {
+    match solve(dial, &build, &lent, &mut watch, ctl)? {
         Ok(_) => Ok(()),
         Err(Problem::Gone(why)) => Err(Ended::Gone(why)),
         Err(Problem::Failed(why)) => {

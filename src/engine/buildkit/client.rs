@@ -40,6 +40,13 @@ pub struct Facts {
     pub version: Option<String>,
 }
 
+impl Facts {
+    /// Before BuildKit 0.11, which is the first one that says its version.
+    pub fn is_old(&self) -> bool {
+        self.version.is_none()
+    }
+}
+
 /// What is built, in words of BuildKit's Dockerfile frontend.
 #[derive(Clone, Debug, Default)]
 pub struct Build {

@@ -12,24 +12,25 @@
 //! - [`results`]: the repository where results meet; [`docker`]: a push by a dockerd that has to be asked for it
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use crate::diag::{Diagnostic, Diagnostics, SourceFile};
-use crate::dockerfile::step::{Copy, LoweredStage};
-use crate::engine::embedded::{EmbeddedEngine, fetched};
-use crate::engine::portable::{Bring, Brought, Feature, portable, uses};
+use crate::dockerfile::step::LoweredStage;
+use crate::engine::embedded::EmbeddedEngine;
+use crate::engine::embedded::fetched::Elsewhere;
+use crate::engine::portable::{Feature, portable, uses};
+use crate::engine::surroundings::Surroundings;
 use crate::engine::{BaseJob, BaseSource, BuildJob, Built, Ctl, Engine, NoCache, Published};
 use crate::error::{Error, Result};
 use crate::event::{Cancel, Event};
 use crate::fetch::{Pin, Remote};
 use crate::image::config::{ImageConfig, Platform};
-use crate::image::digest::Key;
+use crate::image::digest::{Digest, Key};
 use crate::image::layer::changes::Change;
 use crate::net::block_on;
 
 pub mod address;
-mod build;
+pub(in crate::engine) mod build;
 pub mod client;
 pub mod dial;
 mod docker;
@@ -39,8 +40,8 @@ mod results;
 pub mod session;
 
 use address::Address;
-use build::{Ended, Made};
-use client::{Connection, Facts};
+use build::{Answer, Ended};
+use client::{Connection, Exporter, Facts};
 use dial::{Certificates, Dial};
 use pool::{Member, Pool};
 use results::Results;
@@ -72,6 +73,36 @@ pub struct Builder {
     pub certificates: Certificates,
     pub dial: Dial,
     pub facts: Facts,
+}
+
+/// What a builder made of a node.
+enum Made {
+    /// It has pushed the image itself.
+    Pushed(Digest),
+    /// The image is in its own store: the digest of its configuration.
+    Kept(Digest),
+}
+
+impl Builder {
+    /// For an image under a name of the repository where results meet, which is pushed by who can.
+    fn exporter(&self, name: &str) -> Exporter {
+        let mut attributes = BTreeMap::from([("name".to_owned(), name.to_owned())]);
+        if !self.facts.pushes {
+            return Exporter { name: "moby".into(), attributes };
+        }
+        attributes.insert("push".into(), "true".into());
+        attributes.insert("oci-mediatypes".into(), "true".into());
+        Exporter { name: "image".into(), attributes }
+    }
+
+    fn made(&self, answer: &Answer) -> Result<Made> {
+        let digest = |name: &str| answer.get(name).and_then(|digest| digest.parse().ok());
+        match (self.facts.pushes, digest("containerimage.digest"), digest("containerimage.config.digest")) {
+            (true, Some(digest), _) => Ok(Made::Pushed(digest)),
+            (false, _, Some(config)) | (false, Some(config), None) => Ok(Made::Kept(config)),
+            _ => Err(Error::failed(format!("the builder {} doesn't say what it has built", self.address))),
+        }
+    }
 }
 
 pub struct BuildKitEngine {
@@ -133,19 +164,16 @@ impl BuildKitEngine {
 
     /// What some builder is too old for, by name and place; nothing has been built then. Any of them may get any node.
     pub fn refusals(&self, file: &Arc<SourceFile>, stages: &[LoweredStage]) -> Diagnostics {
-        let mut problems = Diagnostics::default();
-        // Those that do not say their version are of BuildKit before 0.11.
-        let Some(old) = self.builders.iter().find(|builder| builder.facts.version.is_none()) else { return problems };
-        for used in uses(stages) {
-            let is_newer =
-                matches!(used.feature, Feature::Link | Feature::Selection | Feature::Network | Feature::Insecure);
-            if is_newer {
-                let message = format!("the builder {} is too old for {}", old.address, used.feature.shown());
-                let hint = "BuildKit 0.11 and Docker 24 can do it, and so can `--engine embedded`";
-                problems.push(Diagnostic::error(message).at(file, used.span).label("this one").hint(hint));
-            }
-        }
-        problems
+        let old = self.builders.iter().find(|builder| builder.facts.is_old());
+        old.map_or_else(Diagnostics::default, |old| {
+            refusals(&format!("the builder {}", old.address), &old.facts, file, stages)
+        })
+    }
+
+    /// The same for what the command line puts around steps.
+    pub fn refuse_surroundings(&self, surroundings: &Surroundings) -> Result<()> {
+        let all = self.builders.iter();
+        all.map(|b| refuse_surroundings(&format!("the builder {}", b.address), &b.facts, surroundings)).collect()
     }
 
     /// Builds on one builder after the other, until one is there to the end.
@@ -169,8 +197,15 @@ impl BuildKitEngine {
                 .ok_or_else(|| Error::failed(format!("the image `{name}` was not made available")))
         };
         let work = self.own.store().work_dir()?;
-        let portable = portable(job, &refer, &Fetch { own: &self.own, job, work: work.path(), ctl })?;
-        let prepared = build::prepare(self, job, portable, work.path(), ctl)?;
+        let portable = portable(job, &refer, &Elsewhere { own: &self.own, job, work: work.path(), ctl })?;
+        let prepared = build::prepare(
+            &self.own,
+            BTreeSet::from([self.results.repository().to_owned()]),
+            job,
+            portable,
+            work.path(),
+            ctl,
+        )?;
         let name = self.results.name(&job.key);
         let platform = job.platform.to_string();
         let mut last = None;
@@ -210,7 +245,8 @@ impl BuildKitEngine {
         ctl: &Ctl<'_>,
     ) -> Result<Built, Ended> {
         let platform = &job.platform;
-        let (built, digest) = match build::on(builder, job, prepared, name, ctl)? {
+        let done = build::on(&builder.dial, job, prepared, builder.exporter(name), ctl)?;
+        let (built, digest) = match builder.made(&done.answer)? {
             Made::Pushed(digest) => (self.results.arrived(&self.own, &job.key, Some(&digest), platform, ctl)?, None),
             Made::Kept(config) => {
                 docker::push(builder, name, &self.own.registry().credentials, ctl)?;
@@ -226,7 +262,7 @@ impl BuildKitEngine {
         job.check_layers(built.config.rootfs.diff_ids.len(), ctl.node)?;
         let image = self.results.by_digest(&found.digest);
         for check in &job.checks {
-            build::check(builder, prepared, &image, check, ctl)?;
+            build::check(&builder.dial, prepared, &image, check, ctl)?;
         }
         Ok(built)
     }
@@ -248,17 +284,37 @@ impl BuildKitEngine {
     }
 }
 
-/// What ADD takes from elsewhere is fetched here, as with the embedded engine.
-struct Fetch<'a> {
-    own: &'a EmbeddedEngine,
-    job: &'a BuildJob,
-    work: &'a Path,
-    ctl: &'a Ctl<'a>,
+/// What a BuildKit is too old for, by name and place.
+pub(in crate::engine) fn refusals(
+    who: &str,
+    facts: &Facts,
+    file: &Arc<SourceFile>,
+    stages: &[LoweredStage],
+) -> Diagnostics {
+    let mut problems = Diagnostics::default();
+    for used in uses(stages).into_iter().filter(|used| facts.is_old() && is_newer(used.feature)) {
+        let message = format!("{who} is too old for {}", used.feature.shown());
+        problems.push(Diagnostic::error(message).at(file, used.span).label("this one").hint(NEWER));
+    }
+    problems
 }
 
-impl Bring for Fetch<'_> {
-    fn bring(&self, copy: &Copy, remote: &Remote) -> Result<Brought> {
-        fetched::brought(self.own, self.job, copy, remote, self.work, self.ctl)
+fn is_newer(feature: Feature) -> bool {
+    matches!(feature, Feature::Link | Feature::Selection | Feature::Network | Feature::Insecure)
+}
+
+const NEWER: &str = "BuildKit 0.11 and Docker 24 can do it, and so can `--engine embedded`";
+
+/// An older one takes these without a word, and does nothing of the kind.
+pub(in crate::engine) fn refuse_surroundings(who: &str, facts: &Facts, surroundings: &Surroundings) -> Result<()> {
+    let flag = match surroundings {
+        Surroundings { ulimits, .. } if !ulimits.is_empty() => "`--ulimit`",
+        Surroundings { shm_size: Some(_), .. } => "`--shm-size`",
+        _ => return Ok(()),
+    };
+    match facts.is_old() {
+        true => Err(Error::bad_input(format!("{who} is too old for {flag}")).hint(NEWER)),
+        false => Ok(()),
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Watch<'a> {
     steps: HashMap<String, Step>,
     /// Vertices that are steps, whether they were begun or not.
     known: Vec<String>,
-    begun: usize,
+    pub begun: usize,
     /// Of the step that failed.
     pub failed: Option<Failed>,
 }

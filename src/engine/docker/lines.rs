@@ -33,6 +33,15 @@ impl<'a> Steps<'a> {
         Steps { told, ctl, lines: Lines::default(), count, number: 0, running: None, at: None }
     }
 
+    /// Steps of our own behind those of a builder.
+    pub(super) fn after(begun: usize, count: usize, ctl: &'a Ctl<'a>) -> Steps<'a> {
+        Steps { count: begun + count, number: begun, ..Steps::new(&[], 0, ctl) }
+    }
+
+    pub(super) fn begun(&self) -> usize {
+        self.number
+    }
+
     /// A piece of the stream; it need not end where a line does.
     pub(super) fn said(&mut self, text: &str) {
         let mut lines = std::mem::take(&mut self.lines);

@@ -1,6 +1,7 @@
 //! Builds with Docker or Podman, whichever answers at the API's address.
 //!
-//! - [`classic`]: one node through the builder that both have
+//! - [`buildkit`]: one node through the BuildKit inside of Docker; [`classic`]: through the older builder, which Podman
+//!   speaks as well
 //! - [`images`]: what the engine has; images to it and from it
 //! - [`check`]: commands in finished images
 //! - [`lines`]: what its builder says, as steps
@@ -12,15 +13,17 @@
 //! is brought into the store.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::daemon::{self, Daemon};
 use crate::diag::{Diagnostic, Diagnostics, SourceFile};
 use crate::dockerfile::step::{LoweredStage, Network};
 use crate::engine::embedded::EmbeddedEngine;
-use crate::engine::portable::{Feature, uses};
+use crate::engine::embedded::fetched::Elsewhere;
+use crate::engine::portable::{Feature, Portable, portable, uses};
 use crate::engine::surroundings::Surroundings;
-use crate::engine::{BaseJob, BaseSource, BuildJob, Built, Ctl, Engine, Published};
+use crate::engine::{self, BaseJob, BaseSource, BuildJob, Built, Ctl, Engine, Published};
 use crate::error::{Error, Result};
 use crate::event::Cancel;
 use crate::fetch::{Pin, Remote};
@@ -29,10 +32,14 @@ use crate::image::digest::{Digest, Key};
 use crate::image::layer::changes::Change;
 use crate::image::store::Store;
 
+mod buildkit;
 mod check;
 mod classic;
 mod images;
 mod lines;
+
+use buildkit::BuildKit;
+use lines::Steps;
 
 /// The name of results, whose tag is the key.
 const RESULTS: &str = "localhost/kollage-key";
@@ -43,6 +50,8 @@ pub struct DockerEngine {
     /// Bases, what is fetched, and the store.
     local: EmbeddedEngine,
     engine: daemon::Engine,
+    /// None: the classic builder.
+    buildkit: Option<BuildKit>,
     options: Options,
     /// Images of the engine that have no name of ours, by what stands for their key: their id.
     named: Mutex<BTreeMap<Key, String>>,
@@ -52,11 +61,40 @@ pub struct DockerEngine {
 pub struct Options {
     /// Finished images are brought into the store, since an output is made from there.
     pub keep: bool,
+    pub builder: Builder,
+}
+
+/// `[engine.docker] builder`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Builder {
+    /// BuildKit where the engine has it.
+    #[default]
+    Auto,
+    BuildKit,
+    Classic,
+}
+
+impl Builder {
+    pub const ALL: [(&'static str, Builder); 3] =
+        [("auto", Builder::Auto), ("buildkit", Builder::BuildKit), ("classic", Builder::Classic)];
 }
 
 impl DockerEngine {
-    pub fn new(local: EmbeddedEngine, engine: daemon::Engine, options: Options) -> DockerEngine {
-        DockerEngine { local, engine, options, named: Mutex::default() }
+    pub fn new(
+        local: EmbeddedEngine,
+        engine: daemon::Engine,
+        options: Options,
+        cancel: &Cancel,
+    ) -> Result<DockerEngine> {
+        let buildkit = match options.builder {
+            Builder::Classic => None,
+            Builder::Auto => BuildKit::find(&engine, cancel).ok(),
+            Builder::BuildKit => Some(BuildKit::find(&engine, cancel).map_err(|error| {
+                error.hint("`builder = \"classic\"` in [engine.docker] of kollage.toml takes the older builder")
+            })?),
+        };
+        cancel.check()?;
+        Ok(DockerEngine { local, engine, buildkit, options, named: Mutex::default() })
     }
 
     /// What makes bases, and keeps them.
@@ -98,21 +136,26 @@ impl DockerEngine {
         Ok(name)
     }
 
+    fn portable(&self, job: &BuildJob, daemon: &Daemon, work: &Path, ctl: &Ctl<'_>) -> Result<Portable> {
+        let refer = |_: &str, built: &Built| self.reference(daemon, built);
+        portable(job, &refer, &Elsewhere { own: &self.local, job, work, ctl })
+    }
+
     /// What the builder of this engine cannot do, by name and place; nothing has been built then.
-    pub fn refusals(&self, file: &std::sync::Arc<SourceFile>, stages: &[LoweredStage]) -> Diagnostics {
+    pub fn refusals(&self, file: &Arc<SourceFile>, stages: &[LoweredStage]) -> Diagnostics {
+        let name = &self.engine.facts.name;
+        if let Some(BuildKit { facts, .. }) = &self.buildkit {
+            return engine::buildkit::refusals(&format!("the BuildKit of {name}"), facts, file, stages);
+        }
         let mut problems = Diagnostics::default();
-        for used in uses(stages) {
-            if self.can(used.feature) {
-                continue;
-            }
-            let message = format!("{} cannot do {}", self.engine.facts.name, used.feature.shown());
-            let hint = "`--engine embedded` can, and needs no daemon";
-            problems.push(Diagnostic::error(message).at(file, used.span).label("this one").hint(hint));
+        for used in uses(stages).into_iter().filter(|used| !self.classic_can(used.feature)) {
+            let message = format!("the builder of {name} cannot do {}", used.feature.shown());
+            problems.push(Diagnostic::error(message).at(file, used.span).label("this one").hint(self.elsewhere()));
         }
         problems
     }
 
-    fn can(&self, feature: Feature) -> bool {
+    fn classic_can(&self, feature: Feature) -> bool {
         let podman = self.engine.facts.is_podman;
         match feature {
             Feature::BindMount | Feature::CacheMount | Feature::TmpfsMount | Feature::Script => podman,
@@ -122,18 +165,43 @@ impl DockerEngine {
         }
     }
 
+    /// What can do what the classic builder can't.
+    fn elsewhere(&self) -> &'static str {
+        match self.options.builder {
+            Builder::Classic => "BuildKit may: `builder = \"auto\"` in [engine.docker]; and so can `--engine embedded`",
+            _ => "`--engine embedded` can, and needs no daemon",
+        }
+    }
+
     /// The same for what the command line puts around steps.
     pub fn refuse_surroundings(&self, surroundings: &Surroundings) -> Result<()> {
         let name = &self.engine.facts.name;
-        let refused = |what: &str| {
-            Err(Error::bad_input(format!("the builder of {name} cannot do {what}"))
-                .hint("`--engine embedded` can, and needs no daemon"))
-        };
-        match surroundings {
-            Surroundings { ulimits, .. } if !ulimits.is_empty() => refused("`--ulimit`"),
-            Surroundings { hosts, .. } if hosts.len() > 1 => refused("more than one `--add-host`"),
-            _ => Ok(()),
+        if let Some(BuildKit { facts, .. }) = &self.buildkit {
+            return engine::buildkit::refuse_surroundings(&format!("the BuildKit of {name}"), facts, surroundings);
         }
+        let what = match surroundings {
+            Surroundings { ulimits, .. } if !ulimits.is_empty() => "`--ulimit`",
+            Surroundings { hosts, .. } if hosts.len() > 1 => "more than one `--add-host`",
+            _ => return Ok(()),
+        };
+        Err(Error::bad_input(format!("the builder of {name} cannot do {what}")).hint(self.elsewhere()))
+    }
+
+    /// Builds an image of this name, which is not a result yet, and checks it.
+    fn unchecked(&self, job: &BuildJob, daemon: &Daemon, name: &str, ctl: &Ctl<'_>) -> Result<Built> {
+        let begun = match &self.buildkit {
+            Some(buildkit) => buildkit.build(self, job, daemon, name, ctl)?,
+            None => classic::build(self, job, daemon, name, ctl)?,
+        };
+        let built = images::inspect(daemon, name)?.ok_or_else(|| {
+            Error::failed(format!("the engine says that it built {}, and has no such image", ctl.node))
+        })?;
+        job.check_layers(built.config.rootfs.diff_ids.len(), ctl.node)?;
+        let mut steps = Steps::after(begun, job.checks.len(), ctl);
+        for check in &job.checks {
+            check::run(daemon, check, name, ctl, &mut steps)?;
+        }
+        Ok(Built { key: job.key.clone(), ..built })
     }
 }
 
@@ -190,7 +258,15 @@ impl Engine for DockerEngine {
             // Said before the build where that was possible; what only a base brings comes to light here.
             return Err(Error::from_diagnostics(format!("{} cannot be built by this engine", ctl.node), refused));
         }
-        classic::build(self, job, ctl)
+        let daemon = self.connect(ctl.cancel)?;
+        let name = format!("{UNCHECKED}:{}", job.key);
+        let built = self.unchecked(job, &daemon, &name, ctl);
+        if built.is_ok() {
+            images::tag(&daemon, &name, &DockerEngine::result_name(&job.key))?;
+        }
+        // Nothing is left of an image whose checks failed but the engine's own cache.
+        let untagged = images::untag(&daemon, &name);
+        built.and_then(|built| untagged.map(|()| built))
     }
 
     fn changes(&self, built: &Built, first: usize) -> Result<Vec<Change>> {

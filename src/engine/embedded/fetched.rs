@@ -6,7 +6,7 @@ use super::helper::spec::{CopyItem, RawPath};
 use super::{EmbeddedEngine, caller, request};
 use crate::context::Context;
 use crate::dockerfile::step::{Copy, Source};
-use crate::engine::portable::Brought;
+use crate::engine::portable::{Bring, Brought};
 use crate::engine::{BuildJob, Ctl};
 use crate::error::{Error, Result};
 use crate::fetch::{self, Pin, Remote, address};
@@ -28,30 +28,34 @@ pub fn items(
     Ok(items)
 }
 
-/// The same for an engine that copies it itself.
-pub fn brought(
-    engine: &EmbeddedEngine,
-    job: &BuildJob,
-    step: &Copy,
-    remote: &Remote,
-    work: &Path,
-    ctl: &Ctl<'_>,
-) -> Result<Brought> {
-    let brought = match (remote, job.pins.get(remote)) {
-        (Remote::File(file), Some(Pin::File { digest, .. })) => {
-            let fetched = engine.fetcher.file(file, digest, &caller(ctl))?;
-            let name = address::file_name(&file.url);
-            Brought::File { path: fetched.path, name, modified: fetched.modified.unwrap_or(0) }
-        }
-        (Remote::Git(git), Some(pin @ Pin::Commit { .. })) => {
-            let into = free_name(work);
-            engine.fetcher_for(remote)?.checkout(git, pin, step.keep_git_dir, &into, &caller(ctl))?;
-            Brought::Tree(fetch::tree(&into))
-        }
-        _ => return Err(Error::failed(format!("{} was not asked for before it is needed", remote.shown()))),
-    };
-    ctl.sink.event(crate::event::Event::BackgroundFinished { node: ctl.node.clone() });
-    Ok(brought)
+/// For an engine that copies it itself.
+pub struct Elsewhere<'a> {
+    pub own: &'a EmbeddedEngine,
+    pub job: &'a BuildJob,
+    /// A directory of the node's own.
+    pub work: &'a Path,
+    pub ctl: &'a Ctl<'a>,
+}
+
+impl Bring for Elsewhere<'_> {
+    fn bring(&self, step: &Copy, remote: &Remote) -> Result<Brought> {
+        let Elsewhere { own, job, work, ctl } = self;
+        let brought = match (remote, job.pins.get(remote)) {
+            (Remote::File(file), Some(Pin::File { digest, .. })) => {
+                let fetched = own.fetcher.file(file, digest, &caller(ctl))?;
+                let name = address::file_name(&file.url);
+                Brought::File { path: fetched.path, name, modified: fetched.modified.unwrap_or(0) }
+            }
+            (Remote::Git(git), Some(pin @ Pin::Commit { .. })) => {
+                let into = free_name(work);
+                own.fetcher_for(remote)?.checkout(git, pin, step.keep_git_dir, &into, &caller(ctl))?;
+                Brought::Tree(fetch::tree(&into))
+            }
+            _ => return Err(Error::failed(format!("{} was not asked for before it is needed", remote.shown()))),
+        };
+        ctl.sink.event(crate::event::Event::BackgroundFinished { node: ctl.node.clone() });
+        Ok(brought)
+    }
 }
 
 /// Of a named context; Docker calls what a web address gives `context`.
