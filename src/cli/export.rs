@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use crate::catalogue::CaBundle;
 use crate::cli::App;
 use crate::cli::args::{Export, ExportFormat, Settings};
 use crate::cli::machine::{self, EngineFlags};
-use crate::cli::workspace::{Workspace, store_path};
+use crate::cli::workspace::{Workspace, absolute, store_path};
 use crate::deploy::files::{Change, Kind};
 use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::{BaseSource, Built, Ctl, Engine as _};
@@ -174,6 +175,11 @@ fn bake(app: &App, args: &Export, workspace: &Workspace, graph: &Graph, platform
         .filter_map(|profile| Some((profile.clone(), catalogue.profile_images(profile)?)))
         .collect();
     let (secrets, ssh) = (by_id("--secret", &args.secrets)?, by_id("--ssh", &args.ssh)?);
+    // This machine's own certificates say nothing of the one that is going to build.
+    let ca_bundle = match &catalogue.settings.build.ca_bundle {
+        CaBundle::Path(path) => Some(absolute(path)?),
+        CaBundle::Auto | CaBundle::Off => None,
+    };
     let exported = bake::export(
         graph,
         &Bake {
@@ -183,6 +189,8 @@ fn bake(app: &App, args: &Export, workspace: &Workspace, graph: &Graph, platform
             secrets: &secrets,
             ssh: &ssh,
             digests: &digests,
+            pins: &catalogue.lock.remotes,
+            ca_bundle: ca_bundle.as_deref(),
             base: &base,
         },
     )?;

@@ -2,14 +2,18 @@
 //! without Kollage. Plugins are targets of their own on top of what they change, profiles are groups.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::{HEAD, base, context, dockerfile, names, tops};
+use super::dockerfile::Edits;
+use super::lend::{self, Lent};
+use super::{HEAD, base, context, dockerfile, names, pins, tops};
 use crate::deploy::files::Rendering;
 use crate::dockerfile::context_name;
 use crate::engine::{BaseSource, Check};
 use crate::error::{Context as _, Error, Result};
+use crate::fetch::Pin;
 use crate::graph::node::{Graph, Node, NodeId, NodeKind, Spec};
 use crate::image::config::ImageConfig;
 use crate::image::digest::Key;
@@ -30,6 +34,10 @@ pub struct Bake<'a> {
     pub ssh: &'a BTreeMap<String, String>,
     /// Registries' images by the digest that they are pinned to.
     pub digests: &'a BTreeMap<String, String>,
+    /// What ADD fetches, by the name that kollage.lock has for it.
+    pub pins: &'a BTreeMap<String, Pin>,
+    /// A file of the machine that builds, which steps trust.
+    pub ca_bundle: Option<&'a Path>,
     /// What is known of a base that only Kollage can make.
     pub base: &'a dyn Fn(NodeId) -> Result<(Key, ImageConfig)>,
 }
@@ -94,9 +102,16 @@ impl Export<'_> {
         let needs = dockerfile::needs(&spec.resolved.dockerfile);
         let (links, renamed) = self.links(node);
         let renamed: BTreeMap<&str, &str> = renamed.iter().map(|(old, new)| (old.as_str(), new.as_str())).collect();
-        let text = dockerfile::renamed(&spec.resolved.dockerfile, &renamed)
+        let mut edits = Edits::default();
+        dockerfile::rename(&spec.resolved.dockerfile, &renamed, &mut edits)
             .map_err(|problems| Error::from_diagnostics(format!("{} cannot be exported", node.name), problems))?;
-        self.rendering.text(format!("{target}/Dockerfile"), text);
+        for open in pins::pin(&spec.resolved, self.bake.pins, &mut edits) {
+            let note = format!("{} fetches {open} as it is on the day of the build; `kollage lock` pins it", node.name);
+            self.rendering.notes.push(note);
+        }
+        let lent = self.bake.ca_bundle.map(Lent::new);
+        let lent = lent.filter(|lent| lent.write(&spec.resolved.dockerfile, &mut edits));
+        self.rendering.text(format!("{target}/Dockerfile"), edits.text(&spec.resolved.dockerfile));
         let mut entry = Map::new();
         let files = match needs.context {
             true => {
@@ -132,17 +147,15 @@ impl Export<'_> {
         }
         for (key, wanted, given) in [("secret", &needs.secrets, self.bake.secrets), ("ssh", &needs.ssh, self.bake.ssh)]
         {
-            let said: Vec<String> = wanted
-                .iter()
-                .map(|id| {
-                    given.get(id).cloned().unwrap_or_else(
-                        || {
-                            if key == "secret" { format!("id={id}") } else { id.clone() }
-                        },
-                    )
-                })
-                .collect();
-            for id in wanted.iter().filter(|id| key == "secret" && !given.contains_key(*id)) {
+            let is_secret = key == "secret";
+            let plain = |id: &String| if is_secret { format!("id={id}") } else { id.clone() };
+            let mut said: Vec<String> =
+                wanted.iter().map(|id| given.get(id).cloned().unwrap_or_else(|| plain(id))).collect();
+            if let Some(lent) = lent.as_ref().filter(|_| is_secret) {
+                said.extend(lent.secrets());
+                self.rendering.text(lend::APT_FILE, lent.apt_config());
+            }
+            for id in wanted.iter().filter(|id| is_secret && !given.contains_key(*id)) {
                 self.rendering.notes.push(format!(
                     "{} needs the secret `{id}`: give `--secret id={id},src=FILE`, or set it in bake",
                     node.name
@@ -160,6 +173,7 @@ impl Export<'_> {
     /// What names in the Dockerfile mean, and those that need to be others.
     fn links(&self, node: &Node) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
         let (mut links, mut renamed) = (BTreeMap::new(), BTreeMap::new());
+        let mut linked: BTreeMap<NodeId, &str> = BTreeMap::new();
         for edge in &node.needs {
             let target = || format!("target:{}", self.targets[&edge.to]);
             match &self.graph.node(edge.to).kind {
@@ -174,7 +188,13 @@ impl Export<'_> {
                     links.insert(name.clone(), target());
                     renamed.insert(edge.reference.clone(), name);
                 }
-                _ => drop(links.insert(context_name(&edge.reference).to_owned(), target())),
+                // Of two names for one target buildx understands one.
+                _ => match *linked.entry(edge.to).or_insert(&edge.reference) {
+                    name if name == edge.reference => {
+                        links.insert(context_name(name).to_owned(), target());
+                    }
+                    name => drop(renamed.insert(edge.reference.clone(), name.to_owned())),
+                },
             }
         }
         (links, renamed)

@@ -10,8 +10,12 @@ use crate::error::{Context as _, Error, Result};
 /// What a Dockerfile is made from; it takes part in a build only where everything does.
 const DEFINITION: [&str; 3] = ["Dockerfile.j2", "image.toml", "plugin.toml"];
 
+/// What says that a directory is there, and that nothing is in it.
+const EMPTY: (&str, &str) = (".dockerignore", "*\n");
+
 /// Puts what .dockerignore leaves of a context below `dir`.
 pub fn write(context: &Context, everything: bool, dir: &str, rendering: &mut Rendering) -> Result<()> {
+    let before = rendering.files.len();
     for entry in context.select(".", &[])?.into_iter().flat_map(|selected| selected.entries) {
         if !everything && DEFINITION.iter().any(|name| entry.path.as_os_str() == *name) {
             continue;
@@ -31,6 +35,9 @@ pub fn write(context: &Context, everything: bool, dir: &str, rendering: &mut Ren
             Error::bad_input(format!("the name of `{}` is not UTF-8", from.display())).hint("name it otherwise")
         })?;
         rendering.files.insert(format!("{dir}/{path}"), Rendered { bytes, mode, secret: false });
+    }
+    if rendering.files.len() == before {
+        rendering.text(format!("{dir}/{}", EMPTY.0), EMPTY.1.into());
     }
     Ok(())
 }

@@ -2,21 +2,42 @@
 //! be given.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 use crate::context::is_pattern;
 use crate::diag::{Diagnostic, Diagnostics};
-use crate::dockerfile::ast::{Dockerfile, Instruction, InstructionKind, MountFlag, Transfer};
+use crate::dockerfile::ast::{Dockerfile, Instruction, InstructionKind, MountFlag, Span, Transfer};
 
-/// The text with other names for images, each by the old name.
-pub fn renamed(dockerfile: &Dockerfile, names: &BTreeMap<&str, &str>) -> Result<String, Diagnostics> {
-    let mut text = dockerfile.file.text.clone();
+/// What stands in place of parts of a text; no two of them overlap.
+#[derive(Default)]
+pub struct Edits(Vec<(Span, String)>);
+
+impl Edits {
+    pub fn replace(&mut self, span: Span, text: impl Into<String>) {
+        self.0.push((span, text.into()));
+    }
+
+    pub fn insert(&mut self, at: usize, text: impl Into<String>) {
+        self.replace(at..at, text);
+    }
+
+    pub fn text(mut self, dockerfile: &Dockerfile) -> String {
+        let mut text = dockerfile.file.text.clone();
+        self.0.sort_by_key(|(span, _)| span.start);
+        // From the end, so that places before stay what they are.
+        for (span, new) in self.0.iter().rev() {
+            text.replace_range(span.clone(), new);
+        }
+        text
+    }
+}
+
+/// Other names for images, each by the old name.
+pub fn rename(dockerfile: &Dockerfile, names: &BTreeMap<&str, &str>, edits: &mut Edits) -> Result<(), Diagnostics> {
     let mut found = BTreeSet::new();
-    // From the end, so that places before stay what they are.
-    for span in places(dockerfile).into_iter().rev() {
+    for span in places(dockerfile) {
         for (old, new) in names {
-            if let Some(at) = find(&text[span.clone()], old) {
-                text.replace_range(span.start + at..span.start + at + old.len(), new);
+            if let Some(at) = find(&dockerfile.file.text[span.clone()], old) {
+                edits.replace(span.start + at..span.start + at + old.len(), *new);
                 found.insert(*old);
                 break;
             }
@@ -30,11 +51,11 @@ pub fn renamed(dockerfile: &Dockerfile, names: &BTreeMap<&str, &str>) -> Result<
             .hint("write it out in FROM, or give the base another form")
     };
     let problems: Vec<Diagnostic> = missing.map(problem).collect();
-    if problems.is_empty() { Ok(text) } else { Err(Diagnostics(problems)) }
+    if problems.is_empty() { Ok(()) } else { Err(Diagnostics(problems)) }
 }
 
 /// Where names of images stand, in the order of the file.
-fn places(dockerfile: &Dockerfile) -> Vec<Range<usize>> {
+fn places(dockerfile: &Dockerfile) -> Vec<Span> {
     let mut places = Vec::new();
     for stage in &dockerfile.stages {
         places.push(stage.from.image.span.clone());

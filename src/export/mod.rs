@@ -11,7 +11,9 @@ mod context;
 mod dockerfile;
 mod github;
 mod gitlab;
+mod lend;
 mod names;
+mod pins;
 mod tekton;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -9,6 +10,7 @@ use super::bake::{Bake, Exported, export};
 use super::{Jobs, Pipeline, pipeline};
 use crate::catalogue::{Catalogue, ConfigFiles, Overrides};
 use crate::dockerfile::Inputs;
+use crate::fetch::Pin;
 use crate::graph::assemble::assemble;
 use crate::graph::node::Graph;
 use crate::image::config::{ImageConfig, Platform};
@@ -64,6 +66,8 @@ struct Given {
     platforms: Vec<String>,
     secrets: BTreeMap<String, String>,
     digests: BTreeMap<String, String>,
+    pins: BTreeMap<String, Pin>,
+    ca_bundle: Option<PathBuf>,
 }
 
 fn baked(catalogue: &Catalogue, graph: &Graph, given: &Given) -> crate::error::Result<Exported> {
@@ -75,9 +79,9 @@ fn baked(catalogue: &Catalogue, graph: &Graph, given: &Given) -> crate::error::R
         config.config.cmd = Some(vec!["/bin/sh".into()]);
         Ok((KeyHasher::new("x").finish(), config))
     };
-    let Given { registry, platforms, secrets, digests } = given;
-    let ssh = BTreeMap::new();
-    let bake = Bake { registry: *registry, platforms, profiles: &profiles, secrets, ssh: &ssh, digests, base: &base };
+    let Given { registry, platforms, secrets, digests, pins, ca_bundle } = given;
+    let (registry, ca_bundle, profiles, ssh) = (*registry, ca_bundle.as_deref(), &profiles, &BTreeMap::new());
+    let bake = Bake { registry, platforms, profiles, secrets, ssh, digests, pins, ca_bundle, base: &base };
     export(graph, &bake)
 }
 
@@ -182,6 +186,54 @@ fn what_only_some_images_need_is_given_to_those() {
     let several = Given { platforms: vec!["linux/amd64".into(), "linux/arm64".into()], ..Given::default() };
     let error = baked(&catalogue, &graph, &several).err().unwrap();
     assert!(error.to_string().contains("is of one platform, and 2 are asked for"), "{error}");
+}
+
+#[test]
+fn what_is_fetched_is_what_the_lock_says() {
+    let recipe = "FROM {{ parent }}\nARG V=1\nADD http://h/f-$V.tar /f\nADD https://h/r.git#main:sub /r\n\
+                  ADD [\"git@h:r.git\", \"/s\"]\nADD https://h/open /o\n";
+    let (_dir, catalogue, graph) = graph(&[("images/base/Dockerfile.j2", recipe)]);
+    let digest = crate::image::digest::Digest::of(b"f");
+    let commit = |id: &str| Pin::Commit { id: id.repeat(40), name: None };
+    let pins = BTreeMap::from([
+        ("http://h/f-1.tar".to_owned(), Pin::File { digest: digest.clone(), modified: None }),
+        ("https://h/r.git#main:sub".to_owned(), commit("a")),
+        ("git@h:r.git".to_owned(), commit("b")),
+    ]);
+    let exported = baked(&catalogue, &graph, &Given { pins, ..Given::default() }).unwrap();
+    let text = text(&exported, "base/Dockerfile");
+    let (a, b) = ("a".repeat(40), "b".repeat(40));
+    let lines: Vec<&str> = text.lines().skip(2).collect();
+    assert_eq!(
+        lines,
+        [
+            format!("ADD --checksum={digest} http://h/f-$V.tar /f"),
+            format!("ADD https://h/r.git#{a}:sub /r"),
+            format!("ADD [\"git@h:r.git#{b}\", \"/s\"]"),
+            "ADD https://h/open /o".to_owned()
+        ]
+    );
+    let notes: Vec<&String> = exported.rendering.notes.iter().filter(|note| note.contains("fetches")).collect();
+    assert_eq!(notes, ["base fetches https://h/open as it is on the day of the build; `kollage lock` pins it"]);
+}
+
+#[test]
+fn a_ca_bundle_is_lent_to_steps_and_to_nothing_else() {
+    let (_dir, catalogue, graph) = graph(&[]);
+    let given = Given { ca_bundle: Some("/ca.pem".into()), ..Given::default() };
+    let exported = baked(&catalogue, &graph, &given).unwrap();
+    let web = text(&exported, "web/Dockerfile");
+    assert!(web.starts_with("FROM kollage/base:1\nARG SSL_CERT_FILE=/run/kollage/ca-certificates.crt CURL_"), "{web}");
+    let run = "RUN --mount=type=secret,id=kollage-ca-bundle,target=/run/kollage/ca-certificates.crt,mode=0444 \
+               --mount=type=secret,id=kollage-apt-conf,target=/run/kollage/apt.conf,mode=0444 \
+               --mount=type=secret,id=token";
+    assert!(web.contains(run), "{web}");
+    let bake = json(&exported);
+    let lent = json!(["id=kollage-ca-bundle,src=/ca.pem", "id=kollage-apt-conf,src=lent/apt.conf"]);
+    assert_eq!(bake["target"]["web"]["secret"].as_array().unwrap()[1..], lent.as_array().unwrap()[..]);
+    assert_eq!(bake["target"]["web_theme"]["secret"], Value::Null, "it runs nothing");
+    assert!(!text(&exported, "web_theme/Dockerfile").contains("/run/kollage"));
+    assert!(text(&exported, "lent/apt.conf").contains("CaInfo"));
 }
 
 #[test]
