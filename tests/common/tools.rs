@@ -86,11 +86,16 @@ pub struct Docker {
 
 impl Docker {
     pub fn start() -> Docker {
+        Docker::start_from(Path::new("dockerd"))
+    }
+
+    /// `program` is another dockerd.
+    pub fn start_from(program: &Path) -> Docker {
         // Sockets have short names.
         let dir = tempfile::Builder::new().prefix("dkr").tempdir_in("/tmp").unwrap();
         let path = |name: &str| dir.path().join(name);
         fs::write(path("daemon.json"), "{}").unwrap();
-        let mut command = Command::new("dockerd");
+        let mut command = Command::new(program);
         command.arg("--config-file").arg(path("daemon.json"));
         command.arg("--data-root").arg(path("data")).arg("--exec-root").arg(path("exec"));
         command.arg("--pidfile").arg(path("pid")).arg("--host").arg(format!("unix://{}", path("sock").display()));

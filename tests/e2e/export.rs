@@ -1,11 +1,14 @@
-//! `kollage export`: what is written, compared and refused. That BuildKit builds it was tried by hand
-//! (docs/howto/export.md): Debian 12 has no docker-buildx.
+//! `kollage export`: what is written, compared and refused; and what `docker buildx bake` of Debian 13 builds of it.
 
 use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::fetch::{Daemon, Web, repository};
 use crate::sandbox::{Sandbox, is_root};
+use crate::tools::{Docker, ready, run, succeed};
 
 fn catalogue() -> Sandbox {
     let sandbox = Sandbox::with_base();
@@ -49,6 +52,79 @@ fn a_bake_file_is_written_whole_and_compared() {
     fs::write(sandbox.catalogue().join("bake/web/Dockerfile"), "FROM scratch\n").unwrap();
     sandbox.run(&export).ok();
     sandbox.run(&check).ok();
+}
+
+/// Debian 13's Docker and its plugin, unpacked.
+fn newer_docker() -> (Docker, PathBuf) {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("newer-docker");
+    run(concat!(env!("CARGO_MANIFEST_DIR"), "/tools/newer-docker"), &[dir.to_str().unwrap()]);
+    (Docker::start_from(&dir.join("usr/sbin/dockerd")), dir.join("usr/libexec/docker/cli-plugins/docker-buildx"))
+}
+
+#[test]
+fn bake_builds_what_is_exported() {
+    if !is_root() || !ready(&["dockerd", "docker", "busybox", "git"]) {
+        return;
+    }
+    let web = Web::start("fetched");
+    let repo = tempfile::tempdir().unwrap();
+    let commit = repository(repo.path());
+    commit("first");
+    let daemon = Daemon::start(repo.path());
+    let sandbox = catalogue();
+    let config = "[build]\nbase = \"debian\"\nsource_date_epoch = 1700000000\nca_bundle = \"ca.pem\"\n\
+                  [profiles]\nfront = [\"web\"]\n[images.web]\nplugins = [\"theme\"]\n";
+    sandbox.write("kollage.toml", config);
+    sandbox.write("ca.pem", "a certificate\n");
+    sandbox.write(
+        "images/web/image.toml",
+        "[image]\nparent = \"base\"\n[plugins]\naccept = [\"*\"]\n[[check]]\nrun = [\"grep\", \"first\", \"/r/f\"]\n",
+    );
+    // The Docker of tests has no bridge, so that nothing can use its network.
+    let recipe = format!(
+        "FROM {{{{ parent }}}}\nADD http://{}/f /f\nADD git://{}/r.git#main /r\n\
+         RUN --network=none cat $SSL_CERT_FILE > /lent && grep CaInfo $APT_CONFIG && cat /f /r/f > /both\n\
+         COPY --from=base /conf /copied\nUSER app\nCMD [\"cat\", \"/both\"]\n",
+        web.host, daemon.address
+    );
+    sandbox.write("images/web/Dockerfile.j2", &recipe);
+    sandbox.write("plugins/theme/plugin.toml", "[plugin]\nimages = [\"web\"]\n");
+    sandbox.write("plugins/theme/Dockerfile.j2", "FROM {{ parent }}\nRUN --network=none echo theme > /tmp/theme\n");
+    sandbox.run(&["build", "base"]).ok();
+    sandbox.run(&["export", "-p", "front", "--format", "bake", "-o", "loose"]).ok().says("web fetches git://");
+    sandbox.run(&["lock"]).ok();
+    sandbox.run(&["export", "-p", "front", "--format", "bake", "-o", "bake"]).ok();
+    // Whatever they are now, the lock says what they were.
+    commit("second");
+
+    let (docker, buildx) = newer_docker();
+    let command = |args: &[&str]| {
+        let mut command = Command::new(&buildx);
+        command.env("DOCKER_HOST", docker.host()).env("DOCKER_CONFIG", sandbox.path("home"));
+        command.arg("bake").args(args).current_dir(sandbox.catalogue().join("bake"));
+        command
+    };
+    let bake = |args: &[&str]| succeed(&mut command(args));
+    let printed: Value = serde_json::from_str(&bake(&["--print", "front"])).unwrap();
+    assert_eq!(printed["group"]["default"]["targets"], json!(["front"]));
+    for target in ["base", "web", "web_theme"] {
+        assert!(printed["target"][target]["context"].is_string(), "{printed}");
+    }
+    bake(&["front", "checks"]);
+    let name = "kollage/web:debian-bookworm";
+    let shown = |args: &[&str]| docker.run(&[&["run", "--rm", "--network=none", name], args].concat());
+    assert_eq!(shown(&[]), "fetchedfirst");
+    assert_eq!(shown(&["cat", "/copied", "/tmp/theme", "/lent"]), "onetheme\na certificate\n");
+    shown(&["test", "!", "-e", "/run/kollage"]);
+    assert!(!docker.run(&["inspect", "-f", "{{.Config.Env}}", name]).contains("SSL"), "nor in the configuration");
+
+    // A check that fails is no image that fails.
+    let toml = fs::read_to_string(sandbox.catalogue().join("images/web/image.toml")).unwrap();
+    sandbox.write("images/web/image.toml", &toml.replace("first", "other"));
+    sandbox.run(&["export", "-p", "front", "--format", "bake", "-o", "bake"]).ok();
+    bake(&["front"]);
+    let failed = command(&["checks"]).output().unwrap();
+    assert!(!failed.status.success() && String::from_utf8_lossy(&failed.stderr).contains("grep other /r/f"));
 }
 
 #[test]
