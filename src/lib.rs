@@ -30,6 +30,7 @@ pub mod fetch;
 pub mod fit;
 pub mod graph;
 pub mod image;
+pub mod kolla;
 pub mod lock;
 pub mod net;
 pub mod quantity;

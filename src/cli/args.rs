@@ -83,6 +83,11 @@ pub enum Command {
     Start(StartArgs),
     /// Write a deployment's files for other tools, or run it on this host's engine
     Deploy(DeployArgs),
+    /// Build a Kolla tree as it stands, by kolla-build's own command line
+    ///
+    /// Options, their defaults and their meaning are those of the tree's release; `kollage kolla-build --help` lists them.
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    KollaBuild(KollaBuild),
     /// Show a run that was: its timeline, graph, sizes, reasons and failures
     Report(Report),
     /// Look at and look after the store
@@ -125,11 +130,19 @@ impl Command {
             }
             Command::Start(_) | Command::Deploy(_) => false,
             Command::Init(_) | Command::List(_) | Command::Graph(_) | Command::Render(_) => false,
+            Command::KollaBuild(_) => false,
             // It says what there is to be said about that.
             Command::Doctor(_) => false,
             Command::Schema(_) | Command::Completions(_) | Command::Man(_) | Command::Reference => false,
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub struct KollaBuild {
+    /// What kolla-build would be given, and `--kolla DIR` for the tree
+    #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub arguments: Vec<std::ffi::OsString>,
 }
 
 /// Which images of the catalogue.

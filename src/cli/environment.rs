@@ -57,6 +57,10 @@ pub struct Environment {
     pub runtime_dir: Option<PathBuf>,
     /// `PATH`: where git and ssh are looked for.
     pub path: Option<OsString>,
+    /// `KOLLAGE_KOLLA`: the Kolla tree of `kollage kolla-build`.
+    pub kolla: Option<PathBuf>,
+    /// `VIRTUAL_ENV` and `SNAP`: where a Kolla may be installed.
+    pub prefixes: Vec<PathBuf>,
     /// Proxy variables that are lent to steps: `http_proxy`, `https_proxy`, `ftp_proxy`, `no_proxy`, `all_proxy`, and
     /// the same in capitals.
     pub proxy: Vec<(String, String)>,
@@ -106,6 +110,8 @@ impl Environment {
             docker_cert_path: path("DOCKER_CERT_PATH"),
             container_host: text("CONTAINER_HOST"),
             runtime_dir: path("XDG_RUNTIME_DIR"),
+            kolla: path("KOLLAGE_KOLLA"),
+            prefixes: ["VIRTUAL_ENV", "SNAP"].iter().filter_map(|name| path(name)).collect(),
             path: env::var_os("PATH").filter(|v| !v.is_empty()),
             proxy: proxy.filter_map(|name| Some((name.clone(), text(&name)?))).collect(),
         }
@@ -122,6 +128,11 @@ impl Environment {
             config: self.docker_config.clone().or_else(|| self.home.as_ref().map(|home| home.join(".docker"))),
             runtime_dir: self.runtime_dir.clone(),
         }
+    }
+
+    /// All of it, for `{{ env.NAME }}` of Kolla's templates and its `OS_GROUP__OPTION` variables.
+    pub fn whole(&self) -> std::collections::BTreeMap<String, String> {
+        env::vars_os().map(|(k, v)| (k.to_string_lossy().into_owned(), v.to_string_lossy().into_owned())).collect()
     }
 
     /// The value of any variable, for `--secret id=x,env=NAME`, `--build-arg NAME` and a deployment's secrets, which name one

@@ -26,6 +26,7 @@ mod export;
 mod graph;
 mod images;
 mod init;
+mod kolla_build;
 mod list;
 mod load;
 mod lock;
@@ -68,7 +69,7 @@ pub fn main() -> ExitCode {
     if let Some(shell) = &env.complete {
         return completions::answer(shell, &env);
     }
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(kolla_build::called(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => {
             let code = if error.use_stderr() { Kind::BadInput.exit_code() } else { 0 };
@@ -125,6 +126,7 @@ impl App {
             Command::Export(args) => export::run(self, &args),
             Command::Run(args) => run::run(self, &args),
             Command::Shell(args) => shell::run(self, &args),
+            Command::KollaBuild(args) => kolla_build::run(self, &args),
             Command::Report(args) => report::run(self, &args),
             Command::Start(args) => start::run(self, &args.command),
             Command::Deploy(args) => deploy::run(self, &args.command),

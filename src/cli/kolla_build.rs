@@ -1,0 +1,306 @@
+//! `kollage kolla-build`, and `kolla-build` when Kollage is called so: a Kolla tree by kolla-build's own command line. The
+//! options are those of the tree's release.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use jiff::Timestamp;
+
+use crate::cli::App;
+use crate::cli::args::KollaBuild;
+use crate::diag::SourceFile;
+use crate::error::{Context as _, Error, Kind, Result};
+use crate::kolla::images::{self, Image, Status};
+use crate::kolla::options::{self, Opt, Options};
+use crate::kolla::render::{self, Rendered};
+use crate::kolla::settings::Settings;
+use crate::kolla::tree::Tree;
+
+const NAME: &str = "kolla-build";
+
+/// The arguments as Kollage has them, whatever it was called.
+pub fn called(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = arguments.collect();
+    if arguments.first().is_some_and(|program| Path::new(program).file_name().is_some_and(|name| name == NAME)) {
+        arguments.insert(1, NAME.into());
+    }
+    arguments
+}
+
+pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
+    let tree = Tree::open(&find_tree(app, &args.arguments)?)?;
+    let declared = options::declared(&tree, "_CLI_OPTS");
+    let command = command(&declared, &tree);
+    let matches = match command.try_get_matches_from(args.arguments.iter()) {
+        Ok(matches) => matches,
+        Err(error) => {
+            let code = if error.use_stderr() { Kind::BadInput.exit_code() } else { 0 };
+            // Nothing can be done about a closed stream.
+            let _ = error.print();
+            return Ok(code);
+        }
+    };
+    let environment = app.env.whole();
+    let mut options = Options::new(&tree, &rustix::system::uname().machine().to_string_lossy());
+    for path in config_files(app, &matches)? {
+        let text = crate::text::read_to_string(&path)
+            .map_err(|e| Error::bad_input(format!("cannot read {}", path.display())).cause(e))?;
+        options.file(&SourceFile::new(path, text))?;
+    }
+    options.environment(&environment);
+    for option in &declared {
+        if let Some(values) = given(&matches, option) {
+            options.command_line(&option.key(), values);
+        }
+    }
+    let date = Timestamp::now().strftime("%Y%m%d").to_string();
+    let settings = Settings::new(&options, &environment, &date)?;
+    let roots: Vec<PathBuf> =
+        std::iter::once(tree.docker.clone()).chain(settings.docker_dir.iter().map(PathBuf::from)).collect();
+    let rendered = render::render(&settings, &options, &roots)?;
+    let names: BTreeSet<String> = rendered.iter().map(|image| image.name.clone()).collect();
+    options.unknown(&names);
+    app.show_warnings(&options.warnings);
+    let written = options.flag("template_only")?.then(|| rendered.clone());
+    let mut images = images::images(rendered, &settings);
+    images::select(&mut images, &options, &settings)?;
+    if let Some(rendered) = written {
+        return template_only(app, &options, &settings, &roots, &rendered, &images);
+    }
+    if let Some(path) = options.text("save_dependency")? {
+        fs::write(&path, images::dot(&images)).unusable(|| format!("cannot write {path}"))?;
+        app.say(&format!("the dependencies of the images are in {path}"));
+        return Ok(0);
+    }
+    if options.flag("list_images")? {
+        let matched = images.iter().filter(|image| image.status == Status::Matched);
+        let lines: String = matched.enumerate().map(|(n, image)| format!("{} : {}\n", n + 1, image.name)).collect();
+        return app.print(&lines).map(|()| 0);
+    }
+    if options.flag("list_dependencies")? {
+        return match images::dependencies(&images) {
+            Some(tree) => app.print(&tree.json(2)).map(|()| 0),
+            None => app.print("Nothing matched!\n").map(|()| 0),
+        };
+    }
+    Err(Error::unusable("building a Kolla tree is not in this version of Kollage").hint(
+        "`--template-only` writes the Dockerfiles; `--list-images`, `--list-dependencies` and `--save-dependency` say \
+         what would be built",
+    ))
+}
+
+/// `--kolla DIR`, `KOLLAGE_KOLLA`, or where a kolla-build would find its own.
+fn find_tree(app: &App, arguments: &[OsString]) -> Result<PathBuf> {
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let Some(text) = argument.to_str() else { continue };
+        match text.strip_prefix("--kolla") {
+            Some("") => {
+                let missing = || Error::bad_input("`--kolla` has no directory behind it");
+                return arguments.next().map(PathBuf::from).ok_or_else(missing);
+            }
+            Some(rest) if rest.starts_with('=') => return Ok(PathBuf::from(&rest[1..])),
+            _ => {}
+        }
+    }
+    if let Some(dir) = &app.env.kolla {
+        return Ok(dir.clone());
+    }
+    let mut prefixes = app.env.prefixes.clone();
+    // Beside an installed kolla-build.
+    let path = app.env.path.clone().unwrap_or_default();
+    let bins = std::env::split_paths(&path).filter(|dir| dir.join(NAME).is_file());
+    prefixes.extend(bins.filter_map(|dir| dir.parent().map(Path::to_owned)));
+    prefixes.extend(["/usr/local", "/usr"].map(PathBuf::from));
+    prefixes.extend(app.env.home.iter().map(|home| home.join(".local")));
+    prefixes.into_iter().find(|prefix| Tree::open(prefix).is_ok()).ok_or_else(|| {
+        Error::bad_input("no Kolla tree is named, and none is installed")
+            .hint("name one with `--kolla DIR`: a checkout, or the virtual environment that kolla is installed in")
+    })
+}
+
+/// kolla-build's own files: those that are named, or the first of the usual ones; then directories.
+fn config_files(app: &App, matches: &ArgMatches) -> Result<Vec<PathBuf>> {
+    let named = |id: &str| matches.get_many::<String>(id).into_iter().flatten().map(PathBuf::from).collect::<Vec<_>>();
+    let mut files = named("config-file");
+    let homes = app.env.home.iter().flat_map(|home| [home.join(".kolla"), home.clone()]);
+    let usual: Vec<PathBuf> = homes.chain(["/etc/kolla", "/etc"].map(PathBuf::from)).collect();
+    if files.is_empty() {
+        for name in ["kolla.conf", "kolla-build.conf"] {
+            files.extend(usual.iter().map(|dir| dir.join(name)).find(|path| path.is_file()));
+        }
+    }
+    let mut directories = named("config-dir");
+    if directories.is_empty() {
+        for name in ["kolla.conf.d", "kolla-build.conf.d"] {
+            directories.extend(usual.iter().map(|dir| dir.join(name)).find(|path| path.is_dir()));
+        }
+    }
+    for dir in directories {
+        let entries = fs::read_dir(&dir)
+            .map_err(|e| Error::bad_input(format!("cannot read the directory {}", dir.display())).cause(e))?;
+        let mut inside: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        inside.retain(|path| path.extension().is_some_and(|extension| extension == "conf"));
+        inside.sort();
+        files.extend(inside);
+    }
+    Ok(files)
+}
+
+fn command(declared: &[Opt], tree: &Tree) -> Command {
+    let mut command = Command::new(NAME)
+        .no_binary_name(true)
+        .version(tree.version.clone())
+        .about(format!("Build the images of Kolla {} with Kollage", tree.version))
+        .infer_long_args(true)
+        .arg(
+            Arg::new("kolla")
+                .long("kolla")
+                .value_name("DIR")
+                .help("The Kolla tree: a checkout, or the prefix that its package is installed in [Kollage's own]"),
+        )
+        .arg(many("config-file", "FILE", "A configuration file; later ones win [default: /etc/kolla/kolla-build.conf]"))
+        .arg(many("config-dir", "DIR", "A directory of configuration files, read after those"));
+    for option in declared {
+        let mut arg = Arg::new(option.key()).help(help(option));
+        if option.positional {
+            command = command.arg(arg.action(ArgAction::Append).value_name("REGEX"));
+            continue;
+        }
+        arg = arg.long(option.name.clone());
+        if let Some(short) = option.short {
+            arg = arg.short(short);
+        }
+        command = match option.kind {
+            options::Kind::Flag => {
+                let off = format!("no{}", option.key());
+                command.arg(arg.action(ArgAction::SetTrue).overrides_with(off.clone())).arg(
+                    Arg::new(off)
+                        .long(format!("no{}", option.name))
+                        .action(ArgAction::SetTrue)
+                        .overrides_with(option.key())
+                        .help(format!("The opposite of --{}", option.name)),
+                )
+            }
+            options::Kind::Many => command.arg(arg.action(ArgAction::Append)),
+            _ => {
+                let id = option.key();
+                command.arg(arg.action(ArgAction::Set).overrides_with(id))
+            }
+        };
+    }
+    command
+}
+
+fn many(name: &'static str, value: &'static str, help: &'static str) -> Arg {
+    Arg::new(name).long(name).value_name(value).help(help).action(ArgAction::Append)
+}
+
+fn help(option: &Opt) -> String {
+    let mut help = option.help.clone();
+    if !option.choices.is_empty() {
+        help.push_str(&format!(" [{}]", option.choices.join(", ")));
+    }
+    if let Some(text) = option.default.text().filter(|text| !text.is_empty()) {
+        help.push_str(&format!(" [default: {text}]"));
+    }
+    help
+}
+
+/// What the command line says of an option.
+fn given(matches: &ArgMatches, option: &Opt) -> Option<Vec<String>> {
+    let key = option.key();
+    if option.kind == options::Kind::Flag {
+        return match (matches.get_flag(&key), matches.get_flag(&format!("no{key}"))) {
+            (true, _) => Some(vec!["true".into()]),
+            (_, true) => Some(vec!["false".into()]),
+            _ => None,
+        };
+    }
+    matches.get_many::<String>(&key).map(|values| values.cloned().collect())
+}
+
+/// Writes the tree with its Dockerfiles, as far as they are selected.
+fn template_only(
+    app: &App,
+    options: &Options<'_>,
+    settings: &Settings,
+    roots: &[PathBuf],
+    rendered: &[Rendered],
+    images: &[Image],
+) -> Result<u8> {
+    let target = match options.text("work_dir")? {
+        Some(dir) => PathBuf::from(dir),
+        None => {
+            let time = Timestamp::now().strftime("%Y-%m-%d_%H-%M-%S").to_string();
+            std::env::temp_dir().join(format!("kolla-{time}_{}", std::process::id()))
+        }
+    }
+    .join("docker");
+    for root in roots {
+        copy(root, &target)?;
+    }
+    for (key, name) in [("apt_sources_list", "sources.list"), ("apt_preferences", "apt_preferences")] {
+        if let Some(path) = options.text(key)? {
+            fs::copy(&path, target.join("base").join(name)).bad_input(|| format!("cannot copy `{key}`, {path}"))?;
+        }
+    }
+    let status: BTreeMap<&Path, Status> = images.iter().map(|image| (image.path.as_path(), image.status)).collect();
+    for image in rendered {
+        let dir = target.join(&image.path);
+        if status.get(image.path.as_path()) == Some(&Status::Matched) {
+            let path = dir.join("Dockerfile");
+            fs::write(&path, &image.text).unusable(|| format!("cannot write {}", path.display()))?;
+            patches(settings, image, &dir)?;
+        } else {
+            fs::remove_dir_all(&dir).unusable(|| format!("cannot remove {}", dir.display()))?;
+        }
+    }
+    app.say(&format!("Dockerfiles are generated in {}", target.display()));
+    Ok(0)
+}
+
+/// The patches of an image, and their order, as `kolla_patch` finds them.
+fn patches(settings: &Settings, image: &Rendered, dir: &Path) -> Result<()> {
+    let to = dir.join("patches");
+    fs::create_dir_all(&to).unusable(|| format!("cannot make {}", to.display()))?;
+    let Some(from) = settings.patches_path.as_ref().map(|path| Path::new(path).join(&image.name)) else {
+        return Ok(());
+    };
+    let series = from.join("series");
+    if !series.is_file() {
+        return Ok(());
+    }
+    let text = crate::text::read_to_string(&series)
+        .map_err(|e| Error::bad_input(format!("cannot read {}", series.display())).cause(e))?;
+    let copied = |name: &str| {
+        let path = from.join(name);
+        fs::copy(&path, to.join(name)).map(drop).bad_input(|| format!("cannot copy the patch {}", path.display()))
+    };
+    copied("series")?;
+    let names = text.lines().filter(|line| !line.starts_with('#')).map(str::trim).filter(|name| !name.is_empty());
+    for name in names.filter(|name| from.join(name).is_file()) {
+        copied(name)?;
+    }
+    Ok(())
+}
+
+/// Copies a directory over another; links to files become files, as in Kolla.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).unusable(|| format!("cannot make {}", to.display()))?;
+    let entries =
+        fs::read_dir(from).map_err(|e| Error::bad_input(format!("cannot read {}", from.display())).cause(e))?;
+    for entry in entries {
+        let entry = entry.unusable(|| format!("cannot read {}", from.display()))?;
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() {
+            copy(&path, &target)?;
+        } else {
+            fs::copy(&path, &target).unusable(|| format!("cannot copy {}", path.display()))?;
+        }
+    }
+    Ok(())
+}

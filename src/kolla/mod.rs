@@ -1,0 +1,17 @@
+//! A Kolla tree and kolla-build.conf, read as they stand.
+//!
+//! `tree` finds the templates and the tables of a release, which `python` and `yaml` read as data; `options` are what the
+//! release can be told, `ini` how a file tells it; `settings` is what follows from them, `render` what Kolla's templates
+//! give then (`images` which of them are built), with `dialect` for what Jinja2 does otherwise than minijinja and `repos` for the functions of templates.
+
+pub mod dialect;
+pub mod images;
+pub mod ini;
+pub mod options;
+mod python;
+pub mod render;
+mod repos;
+pub mod settings;
+pub mod tree;
+pub mod value;
+mod yaml;

@@ -1,0 +1,198 @@
+//! What a build of a Kolla tree is set to, worked out of its options as kolla-build does.
+
+use std::collections::BTreeMap;
+
+use minijinja::Value as Shown;
+
+use crate::error::{Error, Result};
+use crate::kolla::options::Options;
+use crate::kolla::render::shown;
+use crate::kolla::value::Value;
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub base: String,
+    pub base_arch: String,
+    pub base_package_type: String,
+    /// With the registry before it.
+    pub namespace: String,
+    pub tag: String,
+    pub image_name_prefix: String,
+    pub maintainer: String,
+    pub openstack_release_codename: String,
+    pub repos_yaml: Option<String>,
+    pub template_override: Vec<String>,
+    pub docker_dir: Vec<String>,
+    pub patches_path: Option<String>,
+    pip_arguments: Vec<&'static str>,
+    /// What every template sees.
+    pub values: BTreeMap<String, Shown>,
+}
+
+impl Settings {
+    /// `date` is what `date +%Y%m%d` prints.
+    pub fn new(options: &Options<'_>, environment: &BTreeMap<String, String>, date: &str) -> Result<Settings> {
+        let text = |key: &str| options.text(key);
+        let or_empty = |key: &str| Ok::<String, Error>(options.text(key)?.unwrap_or_default());
+        let base = or_empty("base")?;
+        let defaults = options.tree.config.get("DEFAULT_BASE_TAGS").and_then(|all| all.get(&base));
+        let default = |key: &str| defaults.and_then(|d| d.get(key)).map(Value::printed);
+        let given = |key: &str, or: Option<String>| -> Result<String> {
+            match options.is_given(key) {
+                true => or_empty(key),
+                false => Ok(or.unwrap_or_default()),
+            }
+        };
+        let base_tag = given("base_tag", default("tag"))?;
+        let base_image = match text("base_image")?.filter(|image| !image.is_empty()) {
+            Some(image) => image,
+            None => default("name").unwrap_or_default(),
+        };
+        let base_arch = or_empty("base_arch")?;
+        let debian_arch = match base_arch.as_str() {
+            "aarch64" => "arm64".to_owned(),
+            "x86_64" => "amd64".to_owned(),
+            other => other.to_owned(),
+        };
+        let release = or_empty("openstack_release")?;
+        let branch = given("openstack_branch", Some(branch(&release)))?;
+        let slashed = given("openstack_branch_slashed", Some(self::branch(&release).replace('-', "/")))?;
+        let tag = match text("tag")? {
+            Some(tag) => tag,
+            None => format!("{release}-{base}-{base_tag}"),
+        };
+        let (manager, package_type) = match base.as_str() {
+            "debian" | "ubuntu" => ("apt", "deb"),
+            _ => ("dnf", "rpm"),
+        };
+        let manager = text("distro_package_manager")?.unwrap_or_else(|| manager.to_owned());
+        let package_type =
+            text("base_package_type")?.filter(|t| !t.is_empty()).unwrap_or_else(|| package_type.to_owned());
+        let namespace = match text("registry")?.filter(|registry| !registry.is_empty()) {
+            Some(registry) => format!("{registry}/{}", or_empty("namespace")?),
+            None => or_empty("namespace")?,
+        };
+        let pip = [
+            ("pip_index_url", "PIP_INDEX_URL"),
+            ("pip_trusted_host", "PIP_TRUSTED_HOST"),
+            ("pip_extra_index_url", "PIP_EXTRA_INDEX_URL"),
+        ];
+        let mut pip_arguments = Vec::new();
+        for (key, argument) in pip {
+            if options.has(key) && text(key)?.is_some_and(|value| !value.is_empty()) {
+                pip_arguments.push(argument);
+            }
+        }
+        let mut settings = Settings {
+            base,
+            base_arch,
+            base_package_type: package_type,
+            namespace,
+            tag,
+            image_name_prefix: or_empty("image_name_prefix")?,
+            maintainer: or_empty("maintainer")?,
+            openstack_release_codename: or_empty("openstack_release_codename")?,
+            repos_yaml: text("repos_yaml")?.filter(|path| !path.is_empty()),
+            template_override: options.texts("template_override")?,
+            docker_dir: options.texts("docker_dir")?,
+            patches_path: text("patches_path")?,
+            pip_arguments,
+            values: BTreeMap::new(),
+        };
+        let pretty = options.tree.config.get("DISTRO_PRETTY_NAME").and_then(|all| all.get(&settings.base)).cloned();
+        let strings = [
+            ("base_distro", settings.base.clone()),
+            ("base_image", base_image),
+            ("base_distro_tag", base_tag),
+            ("base_arch", settings.base_arch.clone()),
+            ("repos_yaml", or_empty("repos_yaml")?),
+            ("base_package_type", settings.base_package_type.clone()),
+            ("debian_arch", debian_arch),
+            ("image_prefix", settings.image_name_prefix.clone()),
+            ("namespace", settings.namespace.clone()),
+            ("openstack_release", release),
+            ("openstack_release_codename", settings.openstack_release_codename.clone()),
+            ("openstack_branch", branch),
+            ("openstack_branch_slashed", slashed),
+            ("tag", settings.tag.clone()),
+            ("maintainer", settings.maintainer.clone()),
+            ("kolla_version", options.tree.version.clone()),
+            ("distro_package_manager", manager),
+        ];
+        let mut values: BTreeMap<String, Shown> =
+            strings.into_iter().map(|(key, value)| (key.to_owned(), Shown::from(value))).collect();
+        for key in ["use_dumb_init", "docker_healthchecks", "clean_package_cache"] {
+            values.insert(key.into(), Shown::from(options.flag(key)?));
+        }
+        if options.tree.dated {
+            values.insert("build_date".into(), Shown::from(date));
+        }
+        values.insert("supported_distro_name".into(), shown(&pretty.unwrap_or(Value::None)));
+        values.insert("patches_path".into(), Shown::from(settings.patches_path.clone()));
+        values.insert("rpm_setup".into(), Shown::from(rpm_setup(&options.texts("rpm_setup_config")?)?));
+        values.insert("users".into(), users(options)?);
+        values.insert("env".into(), Shown::from_pairs(environment.iter().map(|(k, v)| (k.as_str(), v.as_str()))));
+        settings.values = values;
+        Ok(settings)
+    }
+
+    /// What pip is told by ARG, behind the first FROM.
+    pub fn with_pip_arguments(&self, text: String) -> String {
+        if self.pip_arguments.is_empty() {
+            return text;
+        }
+        let mut lines: Vec<String> = text.split('\n').map(str::to_owned).collect();
+        let from = |line: &String| {
+            line.get(..4).is_some_and(|word| word.eq_ignore_ascii_case("from"))
+                && line[4..].starts_with(char::is_whitespace)
+        };
+        if let Some(at) = lines.iter().position(from) {
+            let arguments = self.pip_arguments.iter().map(|name| format!("ARG {name}"));
+            lines.splice(at + 1..at + 1, arguments);
+        }
+        lines.join("\n")
+    }
+
+    /// The name and tag of an image of the tree.
+    pub fn canonical(&self, image: &str) -> String {
+        format!("{}/{}{image}:{}", self.namespace, self.image_name_prefix, self.tag)
+    }
+}
+
+fn branch(release: &str) -> String {
+    if release == "master" { release.to_owned() } else { format!("stable-{release}") }
+}
+
+fn rpm_setup(configured: &[String]) -> Result<Vec<String>> {
+    configured
+        .iter()
+        .map(|config| {
+            Ok(match config.as_str() {
+                "" => String::new(),
+                rpm if rpm.ends_with(".rpm") => format!("RUN dnf -y install {rpm}"),
+                url if url.ends_with(".repo") && url.starts_with("http") => {
+                    let file = url.rsplit('/').next().unwrap_or(url);
+                    format!("RUN curl -L {url} -o /etc/yum.repos.d/{file}")
+                }
+                file if file.ends_with(".repo") => format!("COPY {file} /etc/yum.repos.d/"),
+                other => {
+                    let problem = format!("`rpm_setup_config` has `{other}`, which is neither a .rpm nor a .repo");
+                    return Err(Error::bad_input(problem).hint("name files or URLs that end so"));
+                }
+            })
+        })
+        .collect()
+}
+
+/// All users, those of one's own `[NAME-user]` sections included.
+fn users(options: &Options<'_>) -> Result<Shown> {
+    let mut users = Vec::new();
+    for section in options.sections().into_iter().filter(|section| section.ends_with("-user")) {
+        let mut entry = Vec::new();
+        for key in ["uid", "gid", "group"] {
+            entry.push((key, shown(&options.get(section, key)?)));
+        }
+        users.push((section.trim_end_matches("-user").to_owned(), Shown::from_pairs(entry)));
+    }
+    Ok(Shown::from_pairs(users))
+}
