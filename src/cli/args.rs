@@ -130,7 +130,12 @@ impl Command {
             }
             Command::Start(_) | Command::Deploy(_) => false,
             Command::Init(_) | Command::List(_) | Command::Graph(_) | Command::Render(_) => false,
-            Command::KollaBuild(_) => false,
+            // Only a build needs it; what its options are is known later.
+            Command::KollaBuild(args) => {
+                let looks =
+                    ["-l", "--list-images", "--list-dependencies", "--template-only", "--save-dependency", "--help"];
+                !args.arguments.iter().any(|argument| looks.iter().any(|look| argument == *look))
+            }
             // It says what there is to be said about that.
             Command::Doctor(_) => false,
             Command::Schema(_) | Command::Completions(_) | Command::Man(_) | Command::Reference => false,

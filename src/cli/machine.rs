@@ -303,6 +303,16 @@ pub fn engine(store: Store, flags: EngineFlags, settings: &Settings, env: &Envir
     Ok(EmbeddedEngine::new(store, options))
 }
 
+/// How web addresses and repositories are asked where no build's settings say otherwise.
+pub fn fetch_options(env: &Environment) -> Result<fetch::Options> {
+    Ok(fetch::Options {
+        path: env.path.clone().unwrap_or(fetch::Options::default().path),
+        proxy: env.proxy.clone(),
+        ca_bundle: lend::extra_authorities(&lend::TrustPaths::default())?,
+        ..fetch::Options::default()
+    })
+}
+
 /// Secrets that unlock web repositories, by the names that BuildKit gives them: `GIT_AUTH_TOKEN`, `GIT_AUTH_HEADER`,
 /// either with a host behind a dot.
 fn tokens(secrets: &Secrets) -> Result<Vec<fetch::Token>> {

@@ -1,7 +1,7 @@
 //! `kollage kolla-build`, and `kolla-build` when Kollage is called so: a Kolla tree by kolla-build's own command line. The
 //! options are those of the tree's release.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,14 @@ use crate::cli::App;
 use crate::cli::args::KollaBuild;
 use crate::diag::SourceFile;
 use crate::error::{Context as _, Error, Kind, Result};
-use crate::kolla::images::{self, Image, Status};
+use crate::kolla::images::{self, Status};
 use crate::kolla::options::{self, Opt, Options};
-use crate::kolla::render::{self, Rendered};
+use crate::kolla::render;
 use crate::kolla::settings::Settings;
 use crate::kolla::tree::Tree;
+
+mod build;
+mod template_only;
 
 const NAME: &str = "kolla-build";
 
@@ -68,7 +71,7 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
     let mut images = images::images(rendered, &settings);
     images::select(&mut images, &options, &settings)?;
     if let Some(rendered) = written {
-        return template_only(app, &options, &settings, &roots, &rendered, &images);
+        return template_only::run(app, &options, &settings, &roots, &rendered, &images);
     }
     if let Some(path) = options.text("save_dependency")? {
         fs::write(&path, images::dot(&images)).unusable(|| format!("cannot write {path}"))?;
@@ -86,10 +89,28 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
             None => app.print("Nothing matched!\n").map(|()| 0),
         };
     }
-    Err(Error::unusable("building a Kolla tree is not in this version of Kollage").hint(
-        "`--template-only` writes the Dockerfiles; `--list-images`, `--list-dependencies` and `--save-dependency` say \
-         what would be built",
-    ))
+    build::run(app, &options, &settings, &roots, &mut images)
+}
+
+/// `--work-dir`, or a directory of this run's own.
+fn work_dir(options: &Options<'_>) -> Result<PathBuf> {
+    Ok(match options.text("work_dir")? {
+        Some(dir) => PathBuf::from(dir),
+        None => {
+            let time = Timestamp::now().strftime("%Y-%m-%d_%H-%M-%S").to_string();
+            std::env::temp_dir().join(format!("kolla-{time}_{}", std::process::id()))
+        }
+    })
+}
+
+/// Files of one's own for apt, which the base image copies.
+fn apt_files(options: &Options<'_>, base: &Path) -> Result<()> {
+    for (key, name) in [("apt_sources_list", "sources.list"), ("apt_preferences", "apt_preferences")] {
+        if let Some(path) = options.text(key)? {
+            fs::copy(&path, base.join(name)).bad_input(|| format!("cannot copy `{key}`, {path}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// `--kolla DIR`, `KOLLAGE_KOLLA`, or where a kolla-build would find its own.
@@ -221,86 +242,4 @@ fn given(matches: &ArgMatches, option: &Opt) -> Option<Vec<String>> {
         };
     }
     matches.get_many::<String>(&key).map(|values| values.cloned().collect())
-}
-
-/// Writes the tree with its Dockerfiles, as far as they are selected.
-fn template_only(
-    app: &App,
-    options: &Options<'_>,
-    settings: &Settings,
-    roots: &[PathBuf],
-    rendered: &[Rendered],
-    images: &[Image],
-) -> Result<u8> {
-    let target = match options.text("work_dir")? {
-        Some(dir) => PathBuf::from(dir),
-        None => {
-            let time = Timestamp::now().strftime("%Y-%m-%d_%H-%M-%S").to_string();
-            std::env::temp_dir().join(format!("kolla-{time}_{}", std::process::id()))
-        }
-    }
-    .join("docker");
-    for root in roots {
-        copy(root, &target)?;
-    }
-    for (key, name) in [("apt_sources_list", "sources.list"), ("apt_preferences", "apt_preferences")] {
-        if let Some(path) = options.text(key)? {
-            fs::copy(&path, target.join("base").join(name)).bad_input(|| format!("cannot copy `{key}`, {path}"))?;
-        }
-    }
-    let status: BTreeMap<&Path, Status> = images.iter().map(|image| (image.path.as_path(), image.status)).collect();
-    for image in rendered {
-        let dir = target.join(&image.path);
-        if status.get(image.path.as_path()) == Some(&Status::Matched) {
-            let path = dir.join("Dockerfile");
-            fs::write(&path, &image.text).unusable(|| format!("cannot write {}", path.display()))?;
-            patches(settings, image, &dir)?;
-        } else {
-            fs::remove_dir_all(&dir).unusable(|| format!("cannot remove {}", dir.display()))?;
-        }
-    }
-    app.say(&format!("Dockerfiles are generated in {}", target.display()));
-    Ok(0)
-}
-
-/// The patches of an image, and their order, as `kolla_patch` finds them.
-fn patches(settings: &Settings, image: &Rendered, dir: &Path) -> Result<()> {
-    let to = dir.join("patches");
-    fs::create_dir_all(&to).unusable(|| format!("cannot make {}", to.display()))?;
-    let Some(from) = settings.patches_path.as_ref().map(|path| Path::new(path).join(&image.name)) else {
-        return Ok(());
-    };
-    let series = from.join("series");
-    if !series.is_file() {
-        return Ok(());
-    }
-    let text = crate::text::read_to_string(&series)
-        .map_err(|e| Error::bad_input(format!("cannot read {}", series.display())).cause(e))?;
-    let copied = |name: &str| {
-        let path = from.join(name);
-        fs::copy(&path, to.join(name)).map(drop).bad_input(|| format!("cannot copy the patch {}", path.display()))
-    };
-    copied("series")?;
-    let names = text.lines().filter(|line| !line.starts_with('#')).map(str::trim).filter(|name| !name.is_empty());
-    for name in names.filter(|name| from.join(name).is_file()) {
-        copied(name)?;
-    }
-    Ok(())
-}
-
-/// Copies a directory over another; links to files become files, as in Kolla.
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to).unusable(|| format!("cannot make {}", to.display()))?;
-    let entries =
-        fs::read_dir(from).map_err(|e| Error::bad_input(format!("cannot read {}", from.display())).cause(e))?;
-    for entry in entries {
-        let entry = entry.unusable(|| format!("cannot read {}", from.display()))?;
-        let (path, target) = (entry.path(), to.join(entry.file_name()));
-        if path.is_dir() {
-            copy(&path, &target)?;
-        } else {
-            fs::copy(&path, &target).unusable(|| format!("cannot copy {}", path.display()))?;
-        }
-    }
-    Ok(())
 }

@@ -1,0 +1,144 @@
+//! A rendered tree as a catalogue of Kollage's: for each image that is built a folder with its Dockerfile, what that
+//! copies, and the labels that Kolla gives it. From there on there is one graph, one plan and one engine interface.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Context as _, Error, Result};
+use crate::kolla::images::{Image, Status};
+use crate::kolla::render::TEMPLATE;
+use crate::kolla::settings::Settings;
+
+/// Where Kolla's own images are told to come from.
+const HOME: &str = "https://opendev.org/openstack/kolla";
+
+/// Writes the catalogue into `to`, where an earlier one may be. `roots` are the tree's directories, later ones over
+/// earlier ones. Gives the folder of each image.
+pub fn write(
+    to: &Path,
+    images: &[Image],
+    settings: &Settings,
+    roots: &[PathBuf],
+    build_args: &[(String, String)],
+) -> Result<BTreeMap<String, PathBuf>> {
+    let all = to.join("images");
+    fs::create_dir_all(&all).unusable(|| format!("cannot make {}", all.display()))?;
+    let mut folders = BTreeMap::new();
+    for image in images.iter().filter(|image| image.status == Status::Matched) {
+        let dir = all.join(name(image, settings));
+        let _ = fs::remove_dir_all(&dir);
+        for root in roots {
+            let from = root.join(&image.path);
+            if from.is_dir() {
+                copy(&from, &dir)?;
+            }
+        }
+        definition(image, settings, &dir)?;
+        folders.insert(image.name.clone(), dir);
+    }
+    let kept: BTreeSet<&PathBuf> = folders.values().collect();
+    for entry in fs::read_dir(&all).unusable(|| format!("cannot read {}", all.display()))?.flatten() {
+        if !kept.contains(&entry.path()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    let path = to.join("kollage.toml");
+    fs::write(&path, project(settings, build_args)).unusable(|| format!("cannot write {}", path.display()))?;
+    Ok(folders)
+}
+
+/// What an image is called in the catalogue.
+pub fn name(image: &Image, settings: &Settings) -> String {
+    format!("{}{}", settings.image_name_prefix, image.name)
+}
+
+fn project(settings: &Settings, build_args: &[(String, String)]) -> String {
+    let mut build = toml::Table::new();
+    build.insert("namespace".into(), settings.namespace.clone().into());
+    build.insert("tag".into(), settings.tag.clone().into());
+    let args: toml::Table = build_args.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
+    if !args.is_empty() {
+        build.insert("build_args".into(), args.into());
+    }
+    let mut project = toml::Table::new();
+    project.insert("build".into(), build.into());
+    toml::to_string(&project).unwrap_or_default()
+}
+
+fn definition(image: &Image, settings: &Settings, dir: &Path) -> Result<()> {
+    let mut about = toml::Table::new();
+    about.insert("kind".into(), if image.children.is_empty() { "service" } else { "base" }.into());
+    about.insert("summary".into(), format!("OpenStack Kolla {} image", image.name).into());
+    let say = || format!("cannot write the definition of {}", image.name);
+    // A base that no registry has to be asked for; Dockerfiles have no word for it.
+    let own_base =
+        ["bootstrap:", "rootfs:", "oci:", "docker-archive:"].iter().any(|s| image.parent_name.starts_with(s));
+    if own_base {
+        let from = image.parent_name.rsplit_once(':').map_or(image.parent_name.as_str(), |(from, _tag)| from);
+        about.insert("from".into(), from.into());
+        let text = image.text.replacen(&image.parent_name, "{% endraw %}{{ parent }}{% raw %}", 1);
+        let path = dir.join(TEMPLATE);
+        fs::write(path, format!("{{% raw %}}{text}{{% endraw %}}")).unusable(say)?;
+    } else {
+        let _ = fs::remove_file(dir.join(TEMPLATE));
+        fs::write(dir.join("Dockerfile"), &image.text).unusable(say)?;
+    }
+    let labels = [
+        ("title", image.name.clone()),
+        ("description", format!("OpenStack Kolla {} image", image.name)),
+        ("version", settings.tag.clone()),
+        ("authors", settings.maintainer.clone()),
+        ("url", HOME.to_owned()),
+        ("licenses", "Apache-2.0".to_owned()),
+    ];
+    let labels: toml::Table =
+        labels.into_iter().map(|(key, value)| (format!("org.opencontainers.image.{key}"), value.into())).collect();
+    let mut definition = toml::Table::new();
+    definition.insert("image".into(), about.into());
+    definition.insert("labels".into(), labels.into());
+    let text = toml::to_string(&definition).map_err(|e| Error::failed(say()).cause(e))?;
+    fs::write(dir.join("image.toml"), text).unusable(say)
+}
+
+/// Copies a directory over another; links become what they lead to, as in Kolla.
+pub fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).unusable(|| format!("cannot make {}", to.display()))?;
+    let entries =
+        fs::read_dir(from).map_err(|e| Error::bad_input(format!("cannot read {}", from.display())).cause(e))?;
+    for entry in entries {
+        let entry = entry.unusable(|| format!("cannot read {}", from.display()))?;
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() {
+            copy(&path, &target)?;
+        } else {
+            fs::copy(&path, &target).unusable(|| format!("cannot copy {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The patches of an image, and their order, as `kolla_patch` finds them.
+pub fn patches(settings: &Settings, image: &str, dir: &Path) -> Result<()> {
+    let to = dir.join("patches");
+    fs::create_dir_all(&to).unusable(|| format!("cannot make {}", to.display()))?;
+    let Some(from) = settings.patches_path.as_ref().map(|path| Path::new(path).join(image)) else {
+        return Ok(());
+    };
+    let series = from.join("series");
+    if !series.is_file() {
+        return Ok(());
+    }
+    let text = crate::text::read_to_string(&series)
+        .map_err(|e| Error::bad_input(format!("cannot read {}", series.display())).cause(e))?;
+    let copied = |name: &str| {
+        let path = from.join(name);
+        fs::copy(&path, to.join(name)).map(drop).bad_input(|| format!("cannot copy the patch {}", path.display()))
+    };
+    copied("series")?;
+    let names = text.lines().filter(|line| !line.starts_with('#')).map(str::trim).filter(|name| !name.is_empty());
+    for name in names.filter(|name| from.join(name).is_file()) {
+        copied(name)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,237 @@
+//! What an image is made from besides its template: sources, plugins and additions, fetched as Kolla does, into archives
+//! that depend on nothing but their content.
+
+use std::fs;
+use std::io::{Read, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use crate::error::{Context as _, Error, Result};
+use crate::fetch::address::GitAddress;
+use crate::fetch::{self, Fetcher, Pin, Remote, WebFile};
+use crate::kolla::images::Image;
+use crate::kolla::options::Options;
+use crate::kolla::value::Value;
+use crate::net::Caller;
+
+/// One section of kolla-build.conf that names a source.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Source {
+    /// The section.
+    pub name: String,
+    pub kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    Url(WebFile),
+    Git(GitAddress),
+    Local(PathBuf),
+}
+
+/// Everything that one image takes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sources {
+    pub own: Option<Source>,
+    pub plugins: Vec<Source>,
+    pub additions: Vec<Source>,
+}
+
+/// What the options say of an image. `arch` is Debian's name of the architecture.
+pub fn sources(image: &Image, options: &Options<'_>, arch: &str) -> Result<Sources> {
+    let sections = options.sections();
+    let of = |kind: &str| -> Result<Vec<Source>> {
+        let prefix = format!("{}-{kind}-", image.name);
+        let named = sections.iter().filter(|section| section.len() > prefix.len() && section.starts_with(&prefix));
+        named.filter_map(|section| source(section, options, arch).transpose()).collect()
+    };
+    Ok(Sources { own: source(&image.name, options, arch)?, plugins: of("plugin")?, additions: of("additions")? })
+}
+
+fn source(section: &str, options: &Options<'_>, arch: &str) -> Result<Option<Source>> {
+    let text = |key: &str| -> Result<Option<String>> {
+        Ok(match options.get(section, key)? {
+            Value::None => None,
+            value => Some(value.printed()),
+        })
+    };
+    let (Some(kind), true) = (text("type")?, options.get(section, "enabled")?.is_true()) else { return Ok(None) };
+    let location = text("location")?.filter(|location| !location.is_empty()).ok_or_else(|| {
+        Error::bad_input(format!("[{section}] has a `type` and no `location`"))
+            .hint("say where the source is, or leave it out with `enabled = false`")
+    })?;
+    let kind = match kind.as_str() {
+        "url" => {
+            let sums = options.get(section, "sha256")?;
+            let checksum = match sums.get(arch).map(Value::printed) {
+                Some(sum) => {
+                    let digest = format!("sha256:{sum}").parse().map_err(|e: String| {
+                        Error::bad_input(format!("`sha256` in [{section}] has no checksum for {arch}")).cause(e)
+                    })?;
+                    Some(digest)
+                }
+                None if sums.is_true() => {
+                    let known: Vec<&str> = sums.dict().iter().map(|(arch, _)| arch.as_str()).collect();
+                    return Err(Error::bad_input(format!("`sha256` in [{section}] has no checksum for {arch}"))
+                        .hint(format!("it has those for {}", known.join(", "))));
+                }
+                None => None,
+            };
+            Kind::Url(WebFile { url: location, checksum })
+        }
+        "git" => {
+            let reference = text("reference")?.ok_or_else(|| {
+                Error::bad_input(format!("[{section}] is a git source without a `reference`"))
+                    .hint("name a branch, a tag or a commit")
+            })?;
+            Kind::Git(GitAddress {
+                remote: location,
+                login: None,
+                reference: Some(reference),
+                subdir: String::new(),
+                checksum: None,
+                keep_git_dir: Some(true),
+                submodules: false,
+            })
+        }
+        _ => {
+            let path = PathBuf::from(location);
+            if !path.exists() {
+                return Err(Error::bad_input(format!("[{section}] names {}, which is not there", path.display())));
+            }
+            Kind::Local(path)
+        }
+    };
+    Ok(Some(Source { name: section.to_owned(), kind }))
+}
+
+/// Writes what an image takes into its directory: `NAME-archive`, `plugins-archive` and `additions-archive`.
+pub fn write(sources: &Sources, dir: &Path, fetcher: &Fetcher, caller: &Caller<'_>) -> Result<()> {
+    if let Some(source) = &sources.own {
+        archive(source, &dir.join(format!("{}-archive", source.name)), fetcher, caller)?;
+    }
+    for (what, all) in [("plugins", &sources.plugins), ("additions", &sources.additions)] {
+        let room = Room::new(dir, what)?;
+        let items = room.0.join(what);
+        fs::create_dir(&items).unusable(|| format!("cannot make {}", items.display()))?;
+        for source in all {
+            let path = room.0.join("archive");
+            archive(source, &path, fetcher, caller)?;
+            unpack(source, &path, &items)?;
+        }
+        pack(&items, what, &dir.join(format!("{what}-archive")))?;
+    }
+    Ok(())
+}
+
+/// A directory that is gone when it isn't needed any more.
+struct Room(PathBuf);
+
+impl Room {
+    fn new(dir: &Path, what: &str) -> Result<Room> {
+        let path = dir.join(format!(".{what}"));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unusable(|| format!("cannot make {}", path.display()))?;
+        Ok(Room(path))
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn archive(source: &Source, to: &Path, fetcher: &Fetcher, caller: &Caller<'_>) -> Result<()> {
+    let copied = |from: &Path| {
+        fs::copy(from, to).map(drop).unusable(|| format!("cannot copy {} to {}", from.display(), to.display()))
+    };
+    let failed = |e: Error| e.context(format!("cannot get the source [{}]", source.name));
+    match &source.kind {
+        Kind::Local(path) if path.is_dir() => pack(path, &last(path), to),
+        Kind::Local(path) => copied(path),
+        Kind::Url(file) => {
+            let pin = fetcher.pin(&Remote::File(file.clone()), caller).map_err(failed)?;
+            let Pin::File { digest, .. } = &pin else { return Err(Error::failed("a file without a digest")) };
+            copied(&fetcher.file(file, digest, caller).map_err(failed)?.path)
+        }
+        Kind::Git(address) => {
+            let pin = fetcher.pin(&Remote::Git(address.clone()), caller).map_err(failed)?;
+            let parent = to.parent().unwrap_or(Path::new("."));
+            let room = Room::new(parent, "checkout")?;
+            fetcher.checkout(address, &pin, true, &room.0, caller).map_err(failed)?;
+            let reference = address.reference.as_deref().unwrap_or_default().replace('/', "-");
+            pack(&fetch::tree(&room.0), &format!("{}-archive-{reference}", source.name), to)
+        }
+    }
+}
+
+fn last(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_else(|| "source".into())
+}
+
+/// A tar of a directory as Kolla makes it: everything root's and of the year 1970, directories writable, sorted.
+pub fn pack(dir: &Path, name: &str, to: &Path) -> Result<()> {
+    let say = || format!("cannot write {}", to.display());
+    let file = fs::File::create(to).unusable(say)?;
+    let mut archive = tar::Builder::new(std::io::BufWriter::new(file));
+    archive.mode(tar::HeaderMode::Complete);
+    archive.follow_symlinks(false);
+    let mut open = vec![(dir.to_owned(), PathBuf::from(name))];
+    while let Some((path, name)) = open.pop() {
+        let metadata = fs::symlink_metadata(&path).bad_input(|| format!("cannot read {}", path.display()))?;
+        let mut header = tar::Header::new_gnu();
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(0);
+        header.set_mode(metadata.permissions().mode() & 0o7777 | 0o200);
+        header.set_size(0);
+        let _ = header.set_username("root").and_then(|()| header.set_groupname("root"));
+        if metadata.is_dir() {
+            header.set_entry_type(tar::EntryType::Directory);
+            archive.append_data(&mut header, &name, std::io::empty()).unusable(say)?;
+            let entries = fs::read_dir(&path).bad_input(|| format!("cannot read {}", path.display()))?;
+            let mut inside: Vec<std::ffi::OsString> = entries.flatten().map(|entry| entry.file_name()).collect();
+            inside.sort();
+            open.extend(inside.into_iter().rev().map(|entry| (path.join(&entry), name.join(&entry))));
+        } else if metadata.is_symlink() {
+            header.set_entry_type(tar::EntryType::Symlink);
+            let target = fs::read_link(&path).bad_input(|| format!("cannot read {}", path.display()))?;
+            archive.append_link(&mut header, &name, &target).unusable(say)?;
+        } else if metadata.is_file() {
+            header.set_entry_type(tar::EntryType::Regular);
+            header.set_size(metadata.len());
+            let content = fs::File::open(&path).bad_input(|| format!("cannot read {}", path.display()))?;
+            archive.append_data(&mut header, &name, content.take(metadata.len())).unusable(say)?;
+        }
+    }
+    let mut file = archive.into_inner().unusable(say)?;
+    file.flush().unusable(say)
+}
+
+/// Unpacks a plugin or an addition beside the others.
+fn unpack(source: &Source, path: &Path, into: &Path) -> Result<()> {
+    let say = || format!("cannot unpack the source [{}]", source.name);
+    let mut file = fs::File::open(path).unusable(say)?;
+    let mut magic = [0; 6];
+    let length = file.read(&mut magic).unusable(say)?;
+    let file = fs::File::open(path).unusable(say)?;
+    let content: Box<dyn Read> = match &magic[..length] {
+        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(file)),
+        [b'B', b'Z', b'h', ..] => Box::new(bzip2::read::MultiBzDecoder::new(file)),
+        [0xfd, b'7', b'z', b'X', b'Z', 0] => Box::new(liblzma::read::XzDecoder::new_multi_decoder(file)),
+        _ => Box::new(file),
+    };
+    let wrong = |why: String| Error::bad_input(say()).cause(why);
+    let mut archive = tar::Archive::new(content);
+    archive.set_overwrite(true);
+    for entry in archive.entries().map_err(|e| wrong(e.to_string()))? {
+        let mut entry = entry.map_err(|e| wrong(format!("it is no tar archive: {e}")))?;
+        let name = entry.path().map_err(|e| wrong(e.to_string()))?.into_owned();
+        let climbs = name.components().any(|c| matches!(c, Component::ParentDir | Component::RootDir));
+        if climbs || !entry.unpack_in(into).map_err(|e| wrong(format!("{}: {e}", name.display())))? {
+            return Err(wrong(format!("`{}` in it leads out of the archive", name.display())));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,14 @@
+//! Kolla's own program against Kollage, on the trees of three Kolla releases: every template, every distribution, every
+//! list and every block, byte for byte.
+//!
+//!     cargo test --test kolla
+//!
+//! The releases are installed from PyPI into virtual environments below target/, once; nothing of them is kept here.
+
+// Clippy takes helpers of tests for production code.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod lists;
+mod overrides;
+mod place;
+mod templates;
