@@ -387,7 +387,7 @@ impl Reader<'_> {
 
     /// Past the comma; never stays where it is.
     fn separated(&mut self, close: char) {
-        if !self.take(',') && self.sign() != Some(close) {
+        if !self.take(',') && self.sign() != Some(close) && self.peek().is_some() {
             self.at += 1;
         }
     }

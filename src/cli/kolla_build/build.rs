@@ -21,7 +21,8 @@ use crate::kolla::value::Value;
 use crate::net::Caller;
 
 /// What has no meaning here, said once when somebody asks for it.
-const WITHOUT_MEANING: [(&str, &str); 6] = [
+const WITHOUT_MEANING: [(&str, &str); 7] = [
+    ("skip_existing", "what is unchanged is reused"),
     ("keep", "a failed step's files are kept in the store; `kollage shell IMAGE` opens them"),
     ("buildkit", "the engine is Kollage's own"),
     ("buildkit_builder", "the engine is Kollage's own"),
@@ -41,6 +42,9 @@ pub fn run(
         if options.is_given(key) {
             app.say(&format!("note: `{}` has no meaning here: {why}", key.replace('_', "-")));
         }
+    }
+    if options.flag("squash")? {
+        return Err(Error::bad_input("`--squash` is not in this version").hint("leave it out; every image is built"));
     }
     if !images.iter().any(|image| image.status == Status::Matched) {
         return Err(Error::bad_input("no image is selected").hint("`--list-images` without a pattern shows all"));
@@ -101,7 +105,7 @@ impl Sink for Told<'_> {
 fn skipped<'a>(options: &Options<'_>, images: &'a [Image]) -> Result<BTreeSet<&'a str>> {
     let without_parents = options.flag("skip_parents")?;
     let matched = images.iter().filter(|image| image.status == Status::Matched);
-    let chosen = matched.filter(|image| !(without_parents && !image.children.is_empty()));
+    let chosen = matched.filter(|image| !without_parents || image.children.is_empty());
     Ok(chosen.map(|image| image.name.as_str()).collect())
 }
 
@@ -163,8 +167,9 @@ fn flags(options: &Options<'_>) -> Result<Vec<String>> {
     if options.flag("push")? {
         flag("--push", None);
     }
-    if options.flag("squash")? {
-        flag("--squash", None);
+    if options.is_given("engine") {
+        // Podman answers where CONTAINER_HOST or its usual socket is.
+        flag("--engine", Some("docker".into()));
     }
     Ok(flags)
 }
