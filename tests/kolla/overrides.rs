@@ -51,7 +51,8 @@ fn written(dir: &Path, name: &str, lines: impl Iterator<Item = String>) -> PathB
 #[test]
 fn every_list_and_every_block() {
     let room = tempfile::tempdir().unwrap();
-    for version in &RELEASES[..2] {
+    // Kolla takes many seconds for each of them.
+    for version in &RELEASES[..1] {
         let names = names(&docker(&release(version)));
         assert!(names.lists.len() > 100 && names.blocks.len() > 300);
         let words = names.words.iter().map(|w| format!("'{w}'")).collect::<Vec<_>>().join(", ");
