@@ -1,19 +1,17 @@
 //! What both programs say about the images of a tree.
 
-use std::process::Output;
-
 use serde_json::Value;
 
-use crate::place::{NEWEST, RELEASES, ours, release, said, succeed, theirs};
+use crate::place::{Call, NEWEST, RELEASES, call, ours, ours_all, release, said, succeed, theirs};
 
-fn both(version: &str, arguments: &[&str]) -> [Output; 2] {
+/// What both say to each call.
+fn both(version: &str, calls: &[Call]) -> Vec<[Vec<u8>; 2]> {
     let release = release(version);
-    let room = tempfile::tempdir().unwrap();
-    [theirs(&release, room.path()), ours(&release, room.path())].map(|mut command| succeed(command.args(arguments)))
+    theirs(&release, calls).into_iter().zip(ours_all(&release, calls)).map(|(theirs, ours)| [theirs, ours]).collect()
 }
 
-fn lines(output: &Output) -> Vec<String> {
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+fn lines(output: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(output);
     // Kolla numbers what it finds in the order of the file system.
     let mut lines: Vec<String> = text.lines().map(|line| line.split_once(" : ").unwrap().1.to_owned()).collect();
     lines.sort();
@@ -35,60 +33,59 @@ fn sorted(value: Value) -> Value {
 
 #[test]
 fn lists_of_images() {
+    let calls = [
+        "-b rocky",
+        "-b debian --base-arch aarch64",
+        "-b debian --enable-unbuildable nova",
+        "-b debian ^cron$ keystone",
+        "-b ubuntu -p main",
+        "-b ubuntu --profile default --profile aux",
+    ]
+    .map(|arguments| call(arguments).and("--list-images"));
     for version in RELEASES {
-        for arguments in [
-            &["-b", "rocky"][..],
-            &["-b", "debian", "--base-arch", "aarch64"],
-            &["-b", "debian", "--enable-unbuildable", "nova"],
-            &["-b", "debian", "^cron$", "keystone"],
-            &["-b", "ubuntu", "-p", "main"],
-            &["-b", "ubuntu", "--profile", "default", "--profile", "aux"],
-        ] {
-            let [theirs, ours] = both(version, &[arguments, &["--list-images"]].concat());
-            assert_eq!(lines(&theirs), lines(&ours), "{version} {arguments:?}");
-            assert!(lines(&ours).len() > 1);
+        for ([theirs, ours], call) in both(version, &calls).iter().zip(&calls) {
+            assert_eq!(lines(theirs), lines(ours), "{version} {call:?}");
+            assert!(lines(ours).len() > 1);
         }
     }
 }
 
 #[test]
 fn dependencies() {
-    for arguments in [&["-b", "rocky"][..], &["-b", "debian", "nova-", "^cron$"]] {
-        let [theirs, ours] = both(NEWEST, &[arguments, &["--list-dependencies"]].concat());
-        let read = |output: &Output| sorted(serde_json::from_slice(&output.stdout).unwrap());
-        assert_eq!(read(&theirs), read(&ours));
-        let lines = |output: &Output| {
+    let calls = ["-b rocky", "-b debian nova- ^cron$", "-b debian ^nothing-is-called-so$"]
+        .map(|arguments| call(arguments).and("--list-dependencies"));
+    let answers = both(NEWEST, &calls);
+    for ([theirs, ours], call) in answers.iter().zip(&calls).take(2) {
+        let read = |output: &[u8]| sorted(serde_json::from_slice(output).unwrap());
+        assert_eq!(read(theirs), read(ours));
+        let lines = |output: &[u8]| {
             let mut lines: Vec<String> =
-                String::from_utf8_lossy(&output.stdout).lines().map(|l| l.trim_end_matches(',').to_owned()).collect();
+                String::from_utf8_lossy(output).lines().map(|l| l.trim_end_matches(',').to_owned()).collect();
             lines.sort();
             lines
         };
-        assert_eq!(lines(&theirs), lines(&ours), "{arguments:?}");
+        assert_eq!(lines(theirs), lines(ours), "{call:?}");
     }
-    let [theirs, ours] = both(NEWEST, &["-b", "debian", "--list-dependencies", "^nothing-is-called-so$"]);
-    assert_eq!(String::from_utf8_lossy(&theirs.stdout), String::from_utf8_lossy(&ours.stdout));
+    let [theirs, ours] = &answers[2];
+    assert_eq!(String::from_utf8_lossy(theirs), String::from_utf8_lossy(ours));
 }
 
 #[test]
 fn dependencies_as_a_graph() {
-    let texts = ["theirs", "ours"].map(|which| {
-        let release = release(NEWEST);
-        let room = tempfile::tempdir().unwrap();
-        let file = room.path().join("graph.dot");
-        let mut command = if which == "ours" { ours(&release, room.path()) } else { theirs(&release, room.path()) };
-        succeed(command.args(["-b", "debian", "keystone", "--save-dependency"]).arg(&file));
-        let mut lines: Vec<String> = std::fs::read_to_string(&file).unwrap().lines().map(str::to_owned).collect();
-        lines.sort();
-        lines
-    });
+    let release = release(NEWEST);
+    let room = tempfile::tempdir().unwrap();
+    let files = ["theirs", "ours"].map(|which| room.path().join(which));
+    let [to_theirs, to_ours] = files.each_ref().map(|file| call("-b debian keystone --save-dependency").and(file));
+    theirs(&release, &[to_theirs]);
+    ours_all(&release, &[to_ours]);
     // The order of nodes is that of the file system; the first node stands behind `rankdir=LR`.
-    let names = |lines: &[String]| {
-        let mut all: Vec<String> =
-            lines.iter().flat_map(|l| l.split('\t').map(str::to_owned)).filter(|l| !l.is_empty()).collect();
+    let [theirs, ours] = files.map(|file| {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let mut all: Vec<String> = text.split(['\n', '\t']).filter(|l| !l.is_empty()).map(str::to_owned).collect();
         all.sort();
         all
-    };
-    assert_eq!(names(&texts[0]), names(&texts[1]));
+    });
+    assert_eq!(theirs, ours);
 }
 
 /// Where a profile and patterns are given Kolla forgets the profile; here they add up.
@@ -98,7 +95,7 @@ fn a_profile_and_patterns_add_up() {
     let room = tempfile::tempdir().unwrap();
     let output =
         succeed(ours(&release, room.path()).args(["-b", "debian", "--list-images", "-p", "infra", "^watcher-api$"]));
-    let lines = lines(&output);
+    let lines = lines(&output.stdout);
     assert!(lines.contains(&"watcher-api".into()) && lines.contains(&"memcached".into()), "{lines:?}");
 }
 

@@ -2,6 +2,7 @@
 //! list and every block, byte for byte.
 //!
 //!     cargo test --test kolla
+//!     cargo test --test kolla -- --include-ignored        every distribution of every release
 //!
 //! The releases are installed from PyPI into virtual environments below target/, once; nothing of them is kept here.
 

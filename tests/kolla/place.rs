@@ -1,9 +1,10 @@
 //! The releases, and what both programs make of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 pub const NEWEST: &str = "23.0.0";
@@ -55,24 +56,81 @@ pub fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Kolla's program, with no file of the machine's.
-pub fn theirs(release: &Path, home: &Path) -> Command {
-    let mut command = Command::new(release.join("bin/kolla-build"));
-    clean(&mut command, home);
-    command
+/// What a program is called with.
+#[derive(Clone, Debug, Default)]
+pub struct Call {
+    pub arguments: Vec<String>,
+    pub environment: Vec<(String, String)>,
 }
 
-/// Kollage's.
+/// A call as one writes it: words between spaces.
+pub fn call(arguments: &str) -> Call {
+    Call { arguments: arguments.split_whitespace().map(str::to_owned).collect(), environment: Vec::new() }
+}
+
+impl Call {
+    pub fn and(mut self, argument: impl AsRef<Path>) -> Call {
+        self.arguments.push(argument.as_ref().display().to_string());
+        self
+    }
+
+    pub fn with(mut self, name: &str, value: &str) -> Call {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+}
+
+/// What Kolla's own program says to each call, with no file of the machine's; all calls have to succeed.
+pub fn theirs(release: &Path, calls: &[Call]) -> Vec<Vec<u8>> {
+    let rooms: Vec<tempfile::TempDir> = calls.iter().map(|_| tempfile::tempdir().unwrap()).collect();
+    let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kolla/driver.py");
+    let mut python = Command::new(release.join("bin/python"));
+    python.arg(driver).arg(compiled(release)).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut python = python.spawn().unwrap();
+    let mut jobs = String::new();
+    for (call, room) in calls.iter().zip(&rooms) {
+        let mut environment: BTreeMap<&str, &str> =
+            call.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let room = room.path().to_str().unwrap();
+        environment.insert("HOME", room);
+        let job = serde_json::json!({ "arguments": call.arguments, "environment": environment, "room": room });
+        jobs.push_str(&format!("{job}\n"));
+    }
+    python.stdin.take().unwrap().write_all(jobs.as_bytes()).unwrap();
+    let codes = python.wait_with_output().unwrap().stdout;
+    let codes = String::from_utf8(codes).unwrap();
+    assert_eq!(codes.lines().count(), calls.len(), "{codes}");
+    let answers = codes.lines().zip(calls).zip(&rooms).map(|((code, call), room)| {
+        let read = |name: &str| fs::read(room.path().join(name)).unwrap();
+        assert_eq!(code, "0", "{call:?}: {}", String::from_utf8_lossy(&read("stderr")));
+        read("stdout")
+    });
+    answers.collect()
+}
+
+/// Where a release's compiled templates are kept.
+fn compiled(release: &Path) -> PathBuf {
+    let dir = release.join("compiled");
+    fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+/// Kollage's program, with no file of the machine's.
 pub fn ours(tree: &Path, home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kollage"));
     command.args(["kolla-build", "--kolla"]).arg(tree);
-    clean(&mut command, home);
+    command.env_clear().env("HOME", home).current_dir(home);
     command
 }
 
-fn clean(command: &mut Command, home: &Path) {
-    let path = std::env::var_os("PATH").unwrap();
-    command.env_clear().env("PATH", path).env("HOME", home).current_dir(home);
+/// What it says to each call; all have to succeed.
+pub fn ours_all(tree: &Path, calls: &[Call]) -> Vec<Vec<u8>> {
+    let answer = |call: &Call| {
+        let room = tempfile::tempdir().unwrap();
+        let mut command = ours(tree, room.path());
+        succeed(command.args(&call.arguments).envs(call.environment.iter().cloned())).stdout
+    };
+    calls.iter().map(answer).collect()
 }
 
 /// What a comparison found.
@@ -83,35 +141,38 @@ pub struct Found {
 }
 
 /// Renders a tree by both programs with the same arguments, `tree` by Kollage.
-pub fn compare(release: &Path, tree: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Found {
+pub fn compare(release: &Path, tree: &Path, calls: &[Call]) -> Vec<Found> {
     let room = tempfile::tempdir().unwrap();
-    let dirs = [room.path().join("theirs"), room.path().join("ours")];
-    let commands = [theirs(release, room.path()), ours(tree, room.path())];
-    for (mut command, dir) in commands.into_iter().zip(&dirs) {
-        // Kolla deletes the directories of what it cannot build.
-        command.args(["--template-only", "--enable-unbuildable", "--work-dir"]).arg(dir).args(arguments);
-        succeed(command.envs(environment.iter().copied()));
-    }
-    let [theirs, ours] = dirs.map(|dir| dockerfiles(&dir.join("docker")));
-    let mut found = Found { templates: theirs.len(), differing: Vec::new() };
-    let names = theirs.keys().chain(ours.keys()).collect::<std::collections::BTreeSet<_>>();
-    found.differing.extend(names.into_iter().filter(|name| theirs.get(*name) != ours.get(*name)).cloned());
-    found
+    let into = |which: &str, number: usize| room.path().join(format!("{which}{number}"));
+    let rendering = |which: &str| -> Vec<Call> {
+        let calls = calls.iter().cloned().enumerate();
+        calls
+            .map(|(number, mut call)| {
+                // Kolla deletes the directories of what it cannot build.
+                call.arguments.extend(["--template-only", "--enable-unbuildable", "--work-dir"].map(str::to_owned));
+                call.and(into(which, number))
+            })
+            .collect()
+    };
+    theirs(release, &rendering("theirs"));
+    ours_all(tree, &rendering("ours"));
+    let compared = |number: usize| {
+        let [theirs, ours] = ["theirs", "ours"].map(|which| dockerfiles(&into(which, number).join("docker")));
+        let names: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
+        let differing = names.into_iter().filter(|name| theirs.get(*name) != ours.get(*name)).cloned().collect();
+        Found { templates: theirs.len(), differing }
+    };
+    (0..calls.len()).map(compared).collect()
 }
 
 /// Fails with the names of what differs.
-pub fn same(release: &str, arguments: &[&str], environment: &[(&str, &str)]) -> usize {
+pub fn same(release: &str, calls: &[Call]) {
     let dir = self::release(release);
-    let found = compare(&dir, &dir, arguments, environment);
-    assert!(found.templates > 150, "{release} {arguments:?}: only {} templates", found.templates);
-    assert!(
-        found.differing.is_empty(),
-        "{release} {arguments:?}: {} of {} differ: {:?}",
-        found.differing.len(),
-        found.templates,
-        found.differing
-    );
-    found.templates
+    for (found, call) in compare(&dir, &dir, calls).into_iter().zip(calls) {
+        let Found { templates, differing } = found;
+        assert!(templates > 150, "{release} {call:?}: only {templates} templates");
+        assert!(differing.is_empty(), "{release} {call:?}: {} of {templates} differ: {differing:?}", differing.len());
+    }
 }
 
 pub fn dockerfiles(root: &Path) -> BTreeMap<String, Vec<u8>> {
