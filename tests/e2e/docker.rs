@@ -156,6 +156,58 @@ fn dockers_older_builder_builds_a_catalogue() {
         .says("BuildKit");
 }
 
+/// What Docker keeps of the image beside its layers, and the files of its last layer.
+fn kept(docker: &Docker, sandbox: &Sandbox, image: &str) -> (String, Vec<String>) {
+    let (archive, dir) = (sandbox.path("saved.tar"), sandbox.path("saved"));
+    docker.run(&["save", "-o", archive.to_str().unwrap(), image]);
+    tar::Archive::new(fs::File::open(&archive).unwrap()).unpack(&dir).unwrap();
+    let manifest: serde_json::Value = serde_json::from_slice(&fs::read(dir.join("manifest.json")).unwrap()).unwrap();
+    let config = fs::read_to_string(dir.join(manifest[0]["Config"].as_str().unwrap())).unwrap();
+    let last = manifest[0]["Layers"].as_array().unwrap().last().unwrap().as_str().unwrap();
+    let mut layer = tar::Archive::new(fs::File::open(dir.join(last)).unwrap());
+    let names = layer.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string());
+    (config, names.collect())
+}
+
+#[test]
+fn what_is_lent_to_steps_leaves_no_trace() {
+    if !is_root() || !ready(&["dockerd", "docker", "busybox"]) {
+        return;
+    }
+    let docker = Docker::start();
+    let sandbox = Sandbox::with_base();
+    let bundle = sandbox.path("bundle.pem");
+    fs::write(&bundle, "-----BEGIN CERTIFICATE-----\nMARK\n-----END CERTIFICATE-----\n").unwrap();
+    let proxy = "http://me:pr0xy-word@proxy.example:3128";
+    // Names are written so that a search for them finds only what was lent.
+    let script = "env | grep -i '^http_[p]roxy' | sed 's/^/with /'; bundle=$(env | sed -n 's/^SSL_[C]ERT_FILE=//p')\n\
+                  test -z \"$bundle\" || cat $bundle $(env | sed -n 's/^APT_[C]ONFIG=//p')\n\
+                  for name in SSL_[C]ERT_FILE CURL_[C]A_BUNDLE REQUESTS_[C]A_BUNDLE GIT_[S]SL_CAINFO NODE_[E]XTRA_CA_CERTS; do\n\
+                  env | grep \"^$name=$bundle$\"; done; env | grep '^PIP_[C]ERT'; touch /made\n";
+    sandbox.base(&format!("FROM {{{{ parent }}}}\nENV PIP_CERT=mine\nRUN true\nRUN <<END\n{script}END\n"));
+    for builder in ["buildkit", "classic"] {
+        settings(&sandbox, builder);
+        let toml = fs::read_to_string(sandbox.catalogue().join("kollage.toml")).unwrap();
+        let lent = format!("[build]\nca_bundle = \"{}\"\n", bundle.display());
+        sandbox.write("kollage.toml", &toml.replace("[build]\n", &lent));
+        let mut command = sandbox.command(&["build", "--engine", "docker", "--progress", "plain", "--no-cache"]);
+        let ran = ran(command.env("DOCKER_HOST", docker.host()).env("http_proxy", proxy)).ok();
+        let ran = ran.says("with http_proxy=http://me:***@proxy.example:3128").says("PIP_CERT=mine");
+        assert_eq!(ran.stderr.contains("NODE_EXTRA_CA_CERTS="), builder == "buildkit", "{}", ran.stderr);
+        assert_eq!(ran.stderr.contains("| MARK"), builder == "buildkit", "{}", ran.stderr);
+        assert_eq!(ran.stderr.contains("Acquire::https::CaInfo"), builder == "buildkit", "{}", ran.stderr);
+        let (config, mut files) = kept(&docker, &sandbox, "kollage/base:debian-bookworm");
+        // Every step touches it in Docker: there are hosts and resolv.conf, which this image has not.
+        files.retain(|name| name != "etc/");
+        assert_eq!(files, ["made"], "{builder}");
+        for trace in ["proxy.example", "pr0xy-word", "MARK", "kollage", "SSL_CERT", "NODE_EXTRA", "APT_CONFIG", "/dev/"]
+        {
+            assert!(!config.contains(trace), "{builder}: {trace} in {config}");
+        }
+        assert!(config.contains("PIP_CERT=mine"), "{config}");
+    }
+}
+
 #[test]
 fn plugins_are_judged_on_docker_too() {
     if !is_root() || !ready(&["dockerd", "docker", "busybox"]) {

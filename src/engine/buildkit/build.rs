@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::client::{Build, Connection, Exporter, Problem};
+use super::client::{Build, Connection, Exporter, Facts, Problem};
 use super::dial::Dial;
+use super::lend;
 use super::progress::{self, Place, Watch};
 use super::session::Lent;
 use crate::dockerfile::step::{Action, Entitlement, Network, StageBase};
 use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::embedded::agent::Forward;
+use crate::engine::embedded::lend::Lending;
 use crate::engine::embedded::output::Redactor;
 use crate::engine::portable::{DOCKERFILE, Portable};
 use crate::engine::{BuildJob, Check, Ctl, NoCache, SecretSource};
@@ -20,6 +22,13 @@ use crate::net::block_on;
 
 /// What the exporter has to say at the end.
 pub type Answer = HashMap<String, String>;
+
+/// A BuildKit that can be asked, and what it says about itself.
+#[derive(Clone)]
+pub struct Worker {
+    pub dial: Dial,
+    pub facts: Facts,
+}
 
 /// A build that came to its end.
 pub struct Done {
@@ -46,6 +55,8 @@ pub struct Prepared {
     pub lent: Lent,
     pub attributes: BTreeMap<String, String>,
     pub entitlements: Vec<String>,
+    /// None: nothing is lent.
+    lending: Option<Lending>,
     /// Values that must not be shown.
     redactor: Redactor,
     /// Sockets of agents; they end with this.
@@ -88,8 +99,21 @@ pub fn prepare(
             forwards.push(forward);
         }
     }
+    let lending = Some(own.lending()).filter(|lending| !lending.is_empty()).cloned();
+    if let Some(lending) = &lending {
+        lent.secrets.extend(lend::secrets(lending));
+        lending.secrets().for_each(|secret| redactor.add(secret.as_bytes()));
+    }
     let entitlements = own.lent().1.iter().map(|e| entitlement(*e).to_owned()).collect();
-    Ok(Prepared { attributes: attributes(job, &portable), portable, lent, entitlements, redactor, _forwards: forwards })
+    Ok(Prepared {
+        attributes: attributes(job, &portable),
+        portable,
+        lent,
+        entitlements,
+        lending,
+        redactor,
+        _forwards: forwards,
+    })
 }
 
 fn entitlement(entitlement: Entitlement) -> &'static str {
@@ -169,17 +193,24 @@ fn attributes(job: &BuildJob, portable: &Portable) -> BTreeMap<String, String> {
 }
 
 /// Builds the image.
-pub fn on(dial: &Dial, job: &BuildJob, prepared: &Prepared, exporter: Exporter, ctl: &Ctl<'_>) -> Result<Done, Ended> {
+pub fn on(
+    worker: &Worker,
+    job: &BuildJob,
+    prepared: &Prepared,
+    exporter: Exporter,
+    ctl: &Ctl<'_>,
+) -> Result<Done, Ended> {
     let build = Build {
         attributes: prepared.attributes.clone(),
         exporter: Some(exporter),
         entitlements: prepared.entitlements.clone(),
+        lending: prepared.lending.clone().map(|lending| (lending, worker.facts.is_old())),
         ..Build::default()
     };
     let titles = titles(job, &prepared.portable);
     let title = |place: &Place<'_>| titles.find(place);
     let mut watch = Watch::new(ctl, prepared.redactor.clone(), &title);
-    let answer = solve(dial, &build, &prepared.lent, &mut watch, ctl);
+    let answer = solve(&worker.dial, &build, &prepared.lent, &mut watch, ctl);
     ctl.sink.event(Event::BackgroundFinished { node: ctl.node.clone() });
     match answer? {
         Ok(answer) => Ok(Done { answer, steps: watch.begun }),
@@ -273,7 +304,7 @@ impl Titles {
 }
 
 /// Runs a check in the finished image. Its network is none, as with every engine.
-pub fn check(dial: &Dial, prepared: &Prepared, image: &str, check: &Check, ctl: &Ctl<'_>) -> Result<(), Ended> {
+pub fn check(worker: &Worker, prepared: &Prepared, image: &str, check: &Check, ctl: &Ctl<'_>) -> Result<(), Ended> {
     let command = check.run.join(" ");
     let argv = serde_json::to_string(&check.run).unwrap_or_default();
     let user = check.user.as_ref().map(|user| format!("USER {user}\n")).unwrap_or_default();
@@ -291,7 +322,7 @@ pub fn check(dial: &Dial, prepared: &Prepared, image: &str, check: &Check, ctl: 
     };
     let title = |place: &Place<'_>| (place.position == 2).then(|| format!("Check: {command}"));
     let mut watch = Watch::new(ctl, prepared.redactor.clone(), &title);
-    match solve(dial, &build, &lent, &mut watch, ctl)? {
+    match solve(&worker.dial, &build, &lent, &mut watch, ctl)? {
         Ok(_) => Ok(()),
         Err(Problem::Gone(why)) => Err(Ended::Gone(why)),
         Err(Problem::Failed(why)) => {

@@ -14,17 +14,23 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use super::dial::{self, Dial, Kind};
+use super::lend;
 use super::session::{self, Lent};
+use crate::engine::embedded::lend::Lending;
 use crate::error::{Error, Result};
 
 /// Of one message from the builder; a context's digest list or a log can be large.
-const LARGEST: usize = 32 << 20;
+pub(super) const LARGEST: usize = 32 << 20;
+
+/// Of Dockerfiles; every builder has it.
+pub(super) const FRONTEND: &str = "dockerfile.v0";
 
 /// A builder has it when it keeps images as containerd does; dockerd's older way of keeping them can't push.
 const SNAPSHOTTER: &str = "org.mobyproject.buildkit.worker.snapshotter";
 
 #[derive(Clone, Debug)]
 pub struct Connection {
+    channel: Channel,
     control: ControlClient<Channel>,
     pub kind: Kind,
 }
@@ -56,6 +62,8 @@ pub struct Build {
     pub cache_from: Vec<BTreeMap<String, String>>,
     pub cache_to: Vec<BTreeMap<String, String>>,
     pub entitlements: Vec<String>,
+    /// For steps, with whether the builder is an old one.
+    pub lending: Option<(Lending, bool)>,
 }
 
 #[derive(Clone, Debug)]
@@ -83,8 +91,9 @@ impl Connection {
         // The address is the connector's business; gRPC wants one in its headers.
         let endpoint = Endpoint::from_static("http://builder").connect_timeout(dial::PATIENCE);
         let channel = endpoint.connect_with_connector(connector).await.map_err(io::Error::other)?;
-        let control = ControlClient::new(channel).max_decoding_message_size(LARGEST).max_encoding_message_size(LARGEST);
-        Ok(Connection { control, kind })
+        let control =
+            ControlClient::new(channel.clone()).max_decoding_message_size(LARGEST).max_encoding_message_size(LARGEST);
+        Ok(Connection { channel, control, kind })
     }
 
     pub async fn facts(&self) -> Result<Facts, Problem> {
@@ -126,11 +135,16 @@ impl Connection {
             entries.iter().map(entry).collect()
         };
         let exporter = build.exporter.clone();
+        // With something to lend, frontend and operations come by the bridge.
+        let (frontend, asked, bridged) = match &build.lending {
+            None => (FRONTEND.to_owned(), attributes, None),
+            Some(lending) => (String::new(), HashMap::new(), Some((lending, attributes))),
+        };
         let request = SolveRequest {
             r#ref: id.clone(),
             session: session.clone(),
-            frontend: "dockerfile.v0".into(),
-            frontend_attrs: attributes,
+            frontend,
+            frontend_attrs: asked,
             // Builders of all versions understand the older of the two ways to say it.
             exporter_deprecated: exporter.as_ref().map(|e| e.name.clone()).unwrap_or_default(),
             exporter_attrs_deprecated: exporter.map(|e| e.attributes.into_iter().collect()).unwrap_or_default(),
@@ -145,6 +159,17 @@ impl Connection {
         let (mut solving, mut telling) = (self.control.clone(), self.control.clone());
         let mut serving = std::pin::pin!(session::serve(self.control.clone(), session, lent));
         let mut solved = std::pin::pin!(solving.solve(request));
+        let (channel, build_id) = (self.channel.clone(), id.clone());
+        let lent = async move {
+            match bridged {
+                Some(((lending, is_old), attributes)) => {
+                    lend::through(channel, &build_id, attributes, lending, *is_old).await
+                }
+                None => Ok(()),
+            }
+        };
+        let mut lent = std::pin::pin!(lent);
+        let mut is_lent = false;
         let told = async {
             let mut stream = telling.status(StatusRequest { r#ref: id }).await?.into_inner();
             while let Some(status) = stream.next().await {
@@ -166,6 +191,14 @@ impl Connection {
                         Err(_) => return Err(Problem::Gone(why)),
                     }
                 }
+                // Had it a cause, the build's own answer says it; a build that nobody carries out would have no end.
+                done = &mut lent, if !is_lent => match done {
+                    Ok(()) => is_lent = true,
+                    Err(status) => match tokio::time::timeout(dial::PATIENCE, &mut solved).await {
+                        Ok(answer) => break answer,
+                        Err(_) => return Err(problem(status)),
+                    }
+                },
                 // The build's own answer says why, should this have ended early.
                 _ = &mut told, if !all_told => all_told = true,
             }

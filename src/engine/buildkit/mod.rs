@@ -6,6 +6,7 @@
 //!
 //! - [`address`], [`dial`]: where a builder is, and connections to it
 //! - [`client`]: its Control service: one build, from request to result
+//! - [`lend`]: what steps find of this host while they run
 //! - [`session`]: what it may ask of us meanwhile
 //! - [`progress`]: what it tells meanwhile, as events
 //! - [`pool`]: which builder takes which node; [`build`]: one node on one builder
@@ -34,13 +35,14 @@ pub(in crate::engine) mod build;
 pub mod client;
 pub mod dial;
 mod docker;
+mod lend;
 pub mod pool;
 pub mod progress;
 mod results;
 pub mod session;
 
 use address::Address;
-use build::{Answer, Ended};
+use build::{Answer, Ended, Worker};
 use client::{Connection, Exporter, Facts};
 use dial::{Certificates, Dial};
 use pool::{Member, Pool};
@@ -71,8 +73,7 @@ pub struct Options {
 pub struct Builder {
     pub address: Address,
     pub certificates: Certificates,
-    pub dial: Dial,
-    pub facts: Facts,
+    worker: Worker,
 }
 
 /// What a builder made of a node.
@@ -87,7 +88,7 @@ impl Builder {
     /// For an image under a name of the repository where results meet, which is pushed by who can.
     fn exporter(&self, name: &str) -> Exporter {
         let mut attributes = BTreeMap::from([("name".to_owned(), name.to_owned())]);
-        if !self.facts.pushes {
+        if !self.worker.facts.pushes {
             return Exporter { name: "moby".into(), attributes };
         }
         attributes.insert("push".into(), "true".into());
@@ -97,7 +98,7 @@ impl Builder {
 
     fn made(&self, answer: &Answer) -> Result<Made> {
         let digest = |name: &str| answer.get(name).and_then(|digest| digest.parse().ok());
-        match (self.facts.pushes, digest("containerimage.digest"), digest("containerimage.config.digest")) {
+        match (self.worker.facts.pushes, digest("containerimage.digest"), digest("containerimage.config.digest")) {
             (true, Some(digest), _) => Ok(Made::Pushed(digest)),
             (false, _, Some(config)) | (false, Some(config), None) => Ok(Made::Kept(config)),
             _ => Err(Error::failed(format!("the builder {} doesn't say what it has built", self.address))),
@@ -128,7 +129,7 @@ impl BuildKitEngine {
                     };
                     members.push(Member { name: named.address.to_string(), platforms, weight: named.weight.max(1) });
                     let (address, certificates) = (named.address.clone(), named.certificates.clone());
-                    builders.push(Builder { address, certificates, dial, facts });
+                    builders.push(Builder { address, certificates, worker: Worker { dial, facts } });
                 }
                 Err(error) => problems.push(error),
             }
@@ -164,16 +165,17 @@ impl BuildKitEngine {
 
     /// What some builder is too old for, by name and place; nothing has been built then. Any of them may get any node.
     pub fn refusals(&self, file: &Arc<SourceFile>, stages: &[LoweredStage]) -> Diagnostics {
-        let old = self.builders.iter().find(|builder| builder.facts.is_old());
+        let old = self.builders.iter().find(|builder| builder.worker.facts.is_old());
         old.map_or_else(Diagnostics::default, |old| {
-            refusals(&format!("the builder {}", old.address), &old.facts, file, stages)
+            refusals(&format!("the builder {}", old.address), &old.worker.facts, file, stages)
         })
     }
 
     /// The same for what the command line puts around steps.
     pub fn refuse_surroundings(&self, surroundings: &Surroundings) -> Result<()> {
-        let all = self.builders.iter();
-        all.map(|b| refuse_surroundings(&format!("the builder {}", b.address), &b.facts, surroundings)).collect()
+        let refused =
+            |b: &Builder| refuse_surroundings(&format!("the builder {}", b.address), &b.worker.facts, surroundings);
+        self.builders.iter().try_for_each(refused)
     }
 
     /// Builds on one builder after the other, until one is there to the end.
@@ -245,7 +247,7 @@ impl BuildKitEngine {
         ctl: &Ctl<'_>,
     ) -> Result<Built, Ended> {
         let platform = &job.platform;
-        let done = build::on(&builder.dial, job, prepared, builder.exporter(name), ctl)?;
+        let done = build::on(&builder.worker, job, prepared, builder.exporter(name), ctl)?;
         let (built, digest) = match builder.made(&done.answer)? {
             Made::Pushed(digest) => (self.results.arrived(&self.own, &job.key, Some(&digest), platform, ctl)?, None),
             Made::Kept(config) => {
@@ -262,7 +264,7 @@ impl BuildKitEngine {
         job.check_layers(built.config.rootfs.diff_ids.len(), ctl.node)?;
         let image = self.results.by_digest(&found.digest);
         for check in &job.checks {
-            build::check(&builder.dial, prepared, &image, check, ctl)?;
+            build::check(&builder.worker, prepared, &image, check, ctl)?;
         }
         Ok(built)
     }

@@ -5,18 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::DockerEngine;
 use crate::daemon::{self, Daemon};
-use crate::engine::buildkit::build::{self, Ended};
+use crate::engine::buildkit::build::{self, Ended, Worker};
 use crate::engine::buildkit::client::{Connection, Exporter, Facts, Problem};
-use crate::engine::buildkit::dial::{self, Certificates, Dial};
+use crate::engine::buildkit::dial::{self, Certificates};
 use crate::engine::{BuildJob, Ctl};
 use crate::error::{Error, Result};
 use crate::event::Cancel;
 use crate::net::block_on;
 
-pub(super) struct BuildKit {
-    dial: Dial,
-    pub facts: Facts,
-}
+pub(super) struct BuildKit(Worker);
 
 impl BuildKit {
     /// Why the engine has none that can be asked, where it has none.
@@ -30,7 +27,11 @@ impl BuildKit {
             let connection = Connection::open(&dial).await.map_err(|e| none(e.to_string()))?;
             connection.facts().await.map_err(|(Problem::Gone(why) | Problem::Failed(why))| none(why))
         })?;
-        Ok(BuildKit { dial, facts })
+        Ok(BuildKit(Worker { dial, facts }))
+    }
+
+    pub fn facts(&self) -> &Facts {
+        &self.0.facts
     }
 
     /// Builds an image of this name; gives how many steps that were.
@@ -49,7 +50,7 @@ impl BuildKit {
         prepared.attributes.insert("image-resolve-mode".into(), "local".into());
         let attributes = BTreeMap::from([("name".to_owned(), name.to_owned())]);
         let exporter = Exporter { name: "moby".into(), attributes };
-        build::on(&self.dial, job, &prepared, exporter, ctl).map(|done| done.steps).map_err(|ended| match ended {
+        build::on(&self.0, job, &prepared, exporter, ctl).map(|done| done.steps).map_err(|ended| match ended {
             Ended::Failed(error) => error,
             Ended::Gone(why) => Error::unusable(format!("{} went away", engine.engine.facts.name)).cause(why),
         })

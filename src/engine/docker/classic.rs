@@ -11,6 +11,7 @@ use bollard::query_parameters::BuildImageOptions;
 use super::lines::Steps;
 use super::{DockerEngine, images, network_mode};
 use crate::daemon::Daemon;
+use crate::engine::embedded::output::Redactor;
 use crate::engine::portable::{self, Portable};
 use crate::engine::{BuildJob, Ctl, NoCache};
 use crate::error::{Context as _, Result};
@@ -26,9 +27,21 @@ pub(super) fn build(
 ) -> Result<usize> {
     let work = engine.local.store().work_dir()?;
     let made = engine.portable(job, daemon, work.path(), ctl)?;
-    let mut steps = Steps::new(&made.instructions, job.checks.len(), ctl);
-    run(daemon, &made, options(engine, job, &made, name), &mut steps)
-        .map_err(|error| steps.located(error, &job.dockerfile))?;
+    let lending = engine.local.lending();
+    let mut redactor = Redactor::default();
+    lending.secrets().for_each(|secret| redactor.add(secret.as_bytes()));
+    let mut steps = Steps::new(&made.instructions, job.checks.len(), redactor, ctl);
+    run(daemon, &made, options(engine, job, &made, name), &mut steps).map_err(|error| {
+        let hint = match lending.ca_bundle.is_some() && steps.tail().is_about_certificates() {
+            true => Some(format!("the builder of {} cannot be lent this host's certificates; BuildKit can, and so can `--engine embedded`", engine.engine.facts.name)),
+            false => steps.tail().hint(),
+        };
+        let error = steps.located(error, &job.dockerfile);
+        match hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
+    })?;
     steps.end();
     Ok(steps.begun())
 }
@@ -47,13 +60,20 @@ fn options(engine: &DockerEngine, job: &BuildJob, made: &Portable, name: &str) -
         nocache: job.no_cache != NoCache::Nothing,
         rm: layered,
         forcerm: true,
-        buildargs: Some(made.build_args.clone().into_iter().collect::<HashMap<_, _>>()),
+        buildargs: Some(arguments(engine, job, made)),
         shmsize: around.shm_size.and_then(|size| i32::try_from(size).ok()),
         labels: Some(job.labels.clone().into_iter().collect::<HashMap<_, _>>()),
         networkmode: network_mode(around.network).map(str::to_owned),
         platform,
         ..BuildImageOptions::default()
     }
+}
+
+/// The Dockerfile's, and the proxies as far as they leave no trace: one that it declares would stand in the history.
+fn arguments(engine: &DockerEngine, job: &BuildJob, made: &Portable) -> HashMap<String, String> {
+    let declared = portable::declared(job);
+    let proxies = engine.local.lending().proxy.iter().filter(|(name, _)| !declared.contains(name.as_str()));
+    proxies.cloned().chain(made.build_args.clone()).collect()
 }
 
 fn run(daemon: &Daemon, made: &Portable, options: BuildImageOptions, steps: &mut Steps<'_>) -> Result<()> {

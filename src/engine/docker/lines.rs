@@ -1,10 +1,12 @@
 //! What a builder says, line by line, as steps with the names that Kollage gives them.
 
+use std::cell::{Ref, RefCell};
 use std::time::Instant;
 
 use crate::dockerfile::ast::Dockerfile;
 use crate::engine::Ctl;
-use crate::engine::embedded::output::Lines;
+use crate::engine::embedded::output::{Lines, Redactor};
+use crate::engine::embedded::transient::Tail;
 use crate::engine::portable::Told;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Stream};
@@ -20,6 +22,9 @@ pub(super) struct Steps<'a> {
     running: Option<Running>,
     /// Position in `told` of the instruction that is being carried out.
     at: Option<usize>,
+    redactor: Redactor,
+    /// Of what the builder said.
+    tail: RefCell<Tail>,
 }
 
 struct Running {
@@ -28,14 +33,15 @@ struct Running {
 }
 
 impl<'a> Steps<'a> {
-    pub(super) fn new(told: &'a [Told], checks: usize, ctl: &'a Ctl<'a>) -> Steps<'a> {
+    pub(super) fn new(told: &'a [Told], checks: usize, redactor: Redactor, ctl: &'a Ctl<'a>) -> Steps<'a> {
         let count = told.iter().filter(|told| told.touches_files).count() + checks;
-        Steps { told, ctl, lines: Lines::default(), count, number: 0, running: None, at: None }
+        let (lines, tail) = (Lines::default(), RefCell::default());
+        Steps { told, ctl, lines, count, number: 0, running: None, at: None, redactor, tail }
     }
 
     /// Steps of our own behind those of a builder.
     pub(super) fn after(begun: usize, count: usize, ctl: &'a Ctl<'a>) -> Steps<'a> {
-        Steps { count: begun + count, number: begun, ..Steps::new(&[], 0, ctl) }
+        Steps { count: begun + count, number: begun, ..Steps::new(&[], 0, Redactor::default(), ctl) }
     }
 
     pub(super) fn begun(&self) -> usize {
@@ -103,7 +109,13 @@ impl<'a> Steps<'a> {
         }
     }
 
+    pub(super) fn tail(&self) -> Ref<'_, Tail> {
+        self.tail.borrow()
+    }
+
     pub(super) fn show(&self, stream: Stream, line: String) {
+        let line = self.redactor.redact(line);
+        self.tail.borrow_mut().push(&line);
         if self.running.is_some() {
             self.ctl.sink.event(Event::Output { node: self.ctl.node.clone(), step: self.number, stream, line });
         }
@@ -224,7 +236,7 @@ mod tests {
         ];
         let (sink, cancel, node) = (Seen::default(), Cancel::new().unwrap(), Arc::from("n"));
         let ctl = Ctl { node: &node, sink: &sink, cancel: &cancel };
-        let mut steps = Steps::new(&told, 1, &ctl);
+        let mut steps = Steps::new(&told, 1, Redactor::default(), &ctl);
         // As it comes: not cut where lines end.
         for piece in text.as_bytes().chunks(7) {
             steps.said(std::str::from_utf8(piece).unwrap());

@@ -144,8 +144,8 @@ impl DockerEngine {
     /// What the builder of this engine cannot do, by name and place; nothing has been built then.
     pub fn refusals(&self, file: &Arc<SourceFile>, stages: &[LoweredStage]) -> Diagnostics {
         let name = &self.engine.facts.name;
-        if let Some(BuildKit { facts, .. }) = &self.buildkit {
-            return engine::buildkit::refusals(&format!("the BuildKit of {name}"), facts, file, stages);
+        if let Some(buildkit) = &self.buildkit {
+            return engine::buildkit::refusals(&format!("the BuildKit of {name}"), buildkit.facts(), file, stages);
         }
         let mut problems = Diagnostics::default();
         for used in uses(stages).into_iter().filter(|used| !self.classic_can(used.feature)) {
@@ -176,8 +176,12 @@ impl DockerEngine {
     /// The same for what the command line puts around steps.
     pub fn refuse_surroundings(&self, surroundings: &Surroundings) -> Result<()> {
         let name = &self.engine.facts.name;
-        if let Some(BuildKit { facts, .. }) = &self.buildkit {
-            return engine::buildkit::refuse_surroundings(&format!("the BuildKit of {name}"), facts, surroundings);
+        if let Some(buildkit) = &self.buildkit {
+            return engine::buildkit::refuse_surroundings(
+                &format!("the BuildKit of {name}"),
+                buildkit.facts(),
+                surroundings,
+            );
         }
         let what = match surroundings {
             Surroundings { ulimits, .. } if !ulimits.is_empty() => "`--ulimit`",

@@ -5,10 +5,14 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Context as _, Result};
 
-/// Where a step sees the bundle.
-pub const BUNDLE: &str = "/run/kollage/ca-certificates.crt";
-/// Where it sees the configuration that makes apt use it.
-pub const APT_CONFIG: &str = "/run/kollage/apt.conf";
+/// Where a step sees the bundle, and the configuration that makes apt use it.
+pub struct Places {
+    pub bundle: &'static str,
+    pub apt_config: &'static str,
+}
+
+/// In the embedded engine.
+pub const PLACES: Places = Places { bundle: "/run/kollage/ca-certificates.crt", apt_config: "/run/kollage/apt.conf" };
 
 /// The variables by which programs are told of a CA bundle.
 const BUNDLE_VARIABLES: [&str; 6] =
@@ -40,30 +44,34 @@ pub struct Lending {
 
 impl Lending {
     /// Variables to be added to a step's own; what the step has set itself stays.
-    pub fn variables(&self, own: &[(String, String)]) -> Vec<(String, String)> {
+    pub fn variables(&self, own: &[(String, String)], places: &Places) -> Vec<(String, String)> {
         let is_set = |name: &str| own.iter().any(|(n, _)| n == name);
         let mut out = Vec::new();
         if self.ca_bundle.is_some() {
-            out.extend(BUNDLE_VARIABLES.map(|name| (name.to_owned(), BUNDLE.to_owned())));
+            out.extend(BUNDLE_VARIABLES.map(|name| (name.to_owned(), places.bundle.to_owned())));
         }
-        if self.apt_config().is_some() {
-            out.push(("APT_CONFIG".to_owned(), APT_CONFIG.to_owned()));
+        if self.apt_config(places).is_some() {
+            out.push(("APT_CONFIG".to_owned(), places.apt_config.to_owned()));
         }
         out.extend(self.proxy.iter().filter(|(name, _)| PROXY_VARIABLES.contains(&name.as_str())).cloned());
         out.retain(|(name, _)| !is_set(name));
         out
     }
 
-    /// The text of [`APT_CONFIG`], where there is anything to tell apt.
-    pub fn apt_config(&self) -> Option<String> {
+    /// The text of apt's configuration, where there is anything to tell apt.
+    pub fn apt_config(&self, places: &Places) -> Option<String> {
         let mut text = String::new();
         if self.ca_bundle.is_some() {
-            text.push_str(&format!("Acquire::https::CaInfo \"{BUNDLE}\";\n"));
+            text.push_str(&format!("Acquire::https::CaInfo \"{}\";\n", places.bundle));
         }
         if self.apt_as_root {
             text.push_str("APT::Sandbox::User \"root\";\n");
         }
         Some(text).filter(|text| !text.is_empty())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ca_bundle.is_none() && self.proxy.is_empty()
     }
 
     /// Passwords within the proxies' addresses, which no output may show.
@@ -183,17 +191,17 @@ mod tests {
             apt_as_root: false,
         };
         let own = [("PIP_CERT".to_owned(), "/mine".to_owned()), ("http_proxy".to_owned(), String::new())];
-        let variables = lending.variables(&own);
+        let variables = lending.variables(&own, &PLACES);
         let names: Vec<&str> = variables.iter().map(|(n, _)| n.as_str()).collect();
         assert!(names.contains(&"SSL_CERT_FILE") && names.contains(&"APT_CONFIG"));
         assert!(!names.contains(&"PIP_CERT") && !names.contains(&"http_proxy") && !names.contains(&"LD_PRELOAD"));
         assert_eq!(lending.secrets().collect::<Vec<_>>(), ["secret"]);
 
-        assert_eq!(Lending::default().apt_config(), None);
+        assert_eq!(Lending::default().apt_config(&PLACES), None);
         let single = Lending { apt_as_root: true, ..Lending::default() };
-        assert_eq!(single.variables(&[]), [("APT_CONFIG".to_owned(), APT_CONFIG.to_owned())]);
-        assert_eq!(single.apt_config().unwrap(), "APT::Sandbox::User \"root\";\n");
+        assert_eq!(single.variables(&[], &PLACES), [("APT_CONFIG".to_owned(), PLACES.apt_config.to_owned())]);
+        assert_eq!(single.apt_config(&PLACES).unwrap(), "APT::Sandbox::User \"root\";\n");
         let both = Lending { apt_as_root: true, ..lending };
-        assert_eq!(both.apt_config().unwrap().lines().count(), 2);
+        assert_eq!(both.apt_config(&PLACES).unwrap().lines().count(), 2);
     }
 }

@@ -43,7 +43,7 @@ mod request;
 pub mod run;
 mod sandbox;
 pub mod terminal;
-mod transient;
+pub(in crate::engine) mod transient;
 
 pub use preflight::base_preflight;
 
@@ -164,6 +164,11 @@ impl EmbeddedEngine {
     /// Secrets, and what RUN may ask for.
     pub(in crate::engine) fn lent(&self) -> (&BTreeMap<String, SecretSource>, &BTreeSet<Entitlement>) {
         (&self.options.secrets, &self.options.entitlements)
+    }
+
+    /// What steps find of the host.
+    pub(in crate::engine) fn lending(&self) -> &lend::Lending {
+        &self.options.lending
     }
 
     /// A socket in `dir` behind which an agent answers as it does for our own steps, and to nothing else.

@@ -93,7 +93,7 @@ pub fn run(
     let mut lending = engine.options.lending.clone();
     // Nobody else is to see the variable.
     lending.apt_as_root &= root.lower.iter().any(|layer| layer.join("etc/apt").is_dir());
-    variables.extend(lending.variables(&variables));
+    variables.extend(lending.variables(&variables, &lend::PLACES));
     let ssh = step.mounts.iter().find(|mount| matches!(mount.kind, MountKind::Ssh { .. }));
     if let Some(mount) = ssh.filter(|_| !variables.iter().any(|(name, _)| name == SSH_AUTH_SOCK)) {
         // As in BuildKit: whether there is an agent or not.
@@ -107,10 +107,10 @@ pub fn run(
     let mut lent = names(no_network, &job.surroundings.host_lines());
     if let Some(bundle) = &lending.ca_bundle {
         let source = LentSource::Host(RawPath::from(bundle.as_path()));
-        lent.push(LentFile { target: lend::BUNDLE.into(), source });
+        lent.push(LentFile { target: lend::PLACES.bundle.into(), source });
     }
-    if let Some(config) = lending.apt_config() {
-        lent.push(text(lend::APT_CONFIG, config.into_bytes()));
+    if let Some(config) = lending.apt_config(&lend::PLACES) {
+        lent.push(text(lend::PLACES.apt_config, config.into_bytes()));
     }
     let root = RootSpec { scaffold: Some(engine.scaffold(&lent)?), ..root };
     let script = step.script.as_ref().map(|content| {

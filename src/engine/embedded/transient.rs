@@ -116,6 +116,11 @@ impl Tail {
         self.0.iter().rev().find_map(|line| SIGNS.iter().find(|sign| has(line, sign.words)).map(|sign| sign.reason))
     }
 
+    /// Whether somebody's certificate wasn't believed.
+    pub fn is_about_certificates(&self) -> bool {
+        self.0.iter().any(|line| line.contains("certificate"))
+    }
+
     /// What to do about a package that wasn't found: the most usual mistake, and its message is far up in the output.
     pub fn hint(&self) -> Option<String> {
         self.0.iter().find_map(|line| {

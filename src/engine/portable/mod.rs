@@ -28,6 +28,7 @@ mod text;
 
 pub use features::{Feature, Use, uses};
 pub use files::Files;
+pub use text::declared;
 
 /// The Dockerfile's name in the tar. No file of the context has it: those are all in directories of their own.
 pub const DOCKERFILE: &str = "Dockerfile";

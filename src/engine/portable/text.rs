@@ -310,7 +310,8 @@ pub(super) fn build_args(job: &BuildJob) -> BTreeMap<String, String> {
     args
 }
 
-fn declared(job: &BuildJob) -> BTreeSet<&str> {
+/// Names of the arguments that a Dockerfile declares.
+pub fn declared(job: &BuildJob) -> BTreeSet<&str> {
     let dockerfile = &job.dockerfile;
     let own = dockerfile.stages.iter().flat_map(|stage| &stage.instructions);
     let pairs = dockerfile.global_args.iter().chain(own).filter_map(|instruction| match &instruction.kind {
