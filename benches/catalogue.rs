@@ -35,6 +35,7 @@ fn main() {
         refresh: false,
         surroundings: Surroundings::default(),
         locked: Default::default(),
+        squash: false,
         only_locked: false,
     };
     let inputs =

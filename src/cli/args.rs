@@ -383,6 +383,9 @@ pub struct How {
     /// How often steps and downloads are tried again after network failures [default: 2]
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
+    /// Make one layer of all that an image adds to its base
+    #[arg(long)]
+    pub squash: bool,
     #[command(flatten)]
     pub surroundings: Surroundings,
 }
@@ -506,6 +509,9 @@ pub struct Plan {
     pub again: Again,
     #[command(flatten)]
     pub surroundings: Surroundings,
+    /// As if every image became one layer on its base
+    #[arg(long)]
+    pub squash: bool,
     /// What would carry the build out: embedded, docker or buildkit [default: `[engine] default`]
     #[arg(long, value_name = "NAME")]
     pub engine: Option<String>,

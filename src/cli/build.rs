@@ -96,6 +96,7 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
         no_cache: no_cache(&args.how.again, &target.graph)?,
         refresh: args.how.pull,
         surroundings: surroundings(&args.how.surroundings, target.settings.build.network)?,
+        squash: args.how.squash,
         locked: target.locked.clone(),
         only_locked: args.settings.locked,
     };

@@ -60,6 +60,7 @@ pub fn run(app: &App, args: &Plan) -> Result<u8> {
     let settings = Settings {
         no_cache: no_cache(&args.again, &graph)?,
         refresh: args.pull,
+        squash: args.squash,
         ..workspace.planning(&args.surroundings)?
     };
     let planner = Planner::new(&graph, &settings, &table, &history);

@@ -309,6 +309,7 @@ pub(crate) fn job(planner: &Planner<'_>, plan: &[Planned], id: NodeId) -> Result
         checks: Vec::new(),
         no_cache: NoCache::Nothing,
         surroundings: settings.surroundings.clone(),
+        squash: settings.squash,
         max_layers: spec.max_layers,
     })
 }

@@ -159,6 +159,7 @@ impl Workspace {
             no_cache: NoCache::Nothing,
             refresh: false,
             surroundings: surroundings(flags, self.catalogue.settings.build.network)?,
+            squash: false,
             locked: self.catalogue.lock.remotes.clone(),
             only_locked: self.locked,
         })

@@ -22,6 +22,7 @@ pub mod docker;
 pub mod embedded;
 pub mod emulation;
 pub mod portable;
+mod squash;
 pub mod surroundings;
 
 use surroundings::Surroundings;
@@ -172,6 +173,8 @@ pub struct BuildJob {
     pub checks: Vec<Check>,
     pub no_cache: NoCache,
     pub surroundings: Surroundings,
+    /// What the node adds to its base becomes one layer.
+    pub squash: bool,
     /// Above this many layers of its own the node is an error: a plugin is one layer.
     pub max_layers: Option<usize>,
 }
@@ -180,22 +183,26 @@ impl BuildJob {
     /// Refuses a result of this many layers in all, when the node has too many of its own: a plugin is one layer.
     pub fn check_layers(&self, layers: usize, node: &str) -> Result<()> {
         let Some(max) = self.max_layers else { return Ok(()) };
-        let mut base = self.stages.last().map(|target| &target.base);
-        // A stage on a stage: what is below the lowest of them is not the node's own.
-        while let Some(StageBase::Stage(index)) = base {
-            base = self.stages.iter().find(|stage| stage.index == *index).map(|stage| &stage.base);
-        }
-        let below = match base {
-            Some(StageBase::Image(name)) => self.bases.get(name).map_or(0, |base| base.config.rootfs.diff_ids.len()),
-            _ => 0,
-        };
-        let own = layers.saturating_sub(below);
-        if own <= max {
+        let own = layers.saturating_sub(self.layers_below());
+        if own <= max || self.squash {
             return Ok(());
         }
         Err(Error::bad_input(format!("{node} makes {own} layers, and at most {max} are allowed"))
             .cause(format!("in `{}`", self.dockerfile.file.path().display()))
             .hint("join its RUN, COPY and ADD instructions: a plugin is one layer"))
+    }
+
+    /// How many layers of the result are its base's.
+    pub fn layers_below(&self) -> usize {
+        let mut base = self.stages.last().map(|target| &target.base);
+        // A stage on a stage: what is below the lowest of them is not the node's own.
+        while let Some(StageBase::Stage(index)) = base {
+            base = self.stages.iter().find(|stage| stage.index == *index).map(|stage| &stage.base);
+        }
+        match base {
+            Some(StageBase::Image(name)) => self.bases.get(name).map_or(0, |base| base.config.rootfs.diff_ids.len()),
+            _ => 0,
+        }
     }
 }
 

@@ -14,6 +14,7 @@
 //! | secrets, ssh | id and target | id and target | never a value |
 //! | cache mounts | id and options | id and options | never their content |
 //! | platform | yes | yes | |
+//! | `--squash` | yes | no | only where it is given |
 //! | SOURCE_DATE_EPOCH | yes | yes | it clamps the times in a layer |
 //! | labels that the definition adds, checks | yes | no | |
 //! | kollage.lock | no | no | what it pins counts where it is used: a base's digest, a remote's pin, lines of the Dockerfile |
@@ -125,6 +126,7 @@ pub struct NodeInputs<'a> {
     pub platform: &'a Platform,
     pub source_date_epoch: Option<i64>,
     pub surroundings: &'a Surroundings,
+    pub squash: bool,
     pub labels: &'a BTreeMap<String, String>,
     pub checks: &'a [Check],
     /// Result ids of the images that the Dockerfile names, with what a person calls them.
@@ -204,6 +206,11 @@ pub fn node_fingerprint(stages: &[LoweredStage], inputs: &NodeInputs<'_>) -> Fin
             h.part("check", serde_json::to_vec(check).unwrap_or_default());
         }
     });
+    if inputs.squash {
+        print.add("squash", "`--squash`", |h| {
+            h.part("squash", "");
+        });
+    }
     print.add("environment", "the platform or SOURCE_DATE_EPOCH", |h| {
         environment(h, inputs.platform, inputs.source_date_epoch)
     });
@@ -508,6 +515,7 @@ mod tests {
                 platform: &Platform::host(),
                 source_date_epoch: None,
                 surroundings: &Surroundings::default(),
+                squash: false,
                 labels: &BTreeMap::new(),
                 checks: &[],
                 bases: &BTreeMap::new(),
@@ -541,6 +549,7 @@ mod tests {
                 platform: &Platform::host(),
                 source_date_epoch: None,
                 surroundings: &Surroundings::default(),
+                squash: false,
                 labels: &BTreeMap::new(),
                 checks: &[],
                 bases: &BTreeMap::new(),

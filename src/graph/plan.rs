@@ -31,6 +31,8 @@ pub struct Settings {
     /// Ask for base images again (`--pull`).
     pub refresh: bool,
     pub surroundings: Surroundings,
+    /// What a node adds to its base becomes one layer.
+    pub squash: bool,
     /// What things elsewhere are, by their names, without asking: kollage.lock.
     pub locked: BTreeMap<String, Pin>,
     /// Nothing else may be asked for.
@@ -352,6 +354,7 @@ impl<'a> Planner<'a> {
                 platform: &node.platform,
                 source_date_epoch: self.settings.source_date_epoch,
                 surroundings: &self.settings.surroundings,
+                squash: self.settings.squash,
                 labels: &spec.labels,
                 checks: &spec.checks,
                 bases: &results,

@@ -233,6 +233,7 @@ impl Run<'_> {
                         checks: spec.checks.clone(),
                         no_cache: settings.no_cache.clone(),
                         surroundings: settings.surroundings.clone(),
+                        squash: settings.squash,
                         max_layers: spec.max_layers,
                     },
                     &ctl,

@@ -138,6 +138,7 @@ fn run(graph: &Graph, engine: &Fake, jobs: usize, fail_fast: bool, cancel: &Canc
         refresh: false,
         surroundings: Surroundings::default(),
         locked: BTreeMap::new(),
+        squash: false,
         only_locked: false,
     };
     let table = HashTable::default();

@@ -177,6 +177,7 @@ impl Lab {
             checks: setup.checks.clone(),
             no_cache: setup.no_cache.clone(),
             surroundings: Surroundings { network: self.network, ..setup.surroundings.clone() },
+            squash: false,
             max_layers: setup.max_layers,
         }
     }

@@ -8,6 +8,7 @@ use futures_util::StreamExt as _;
 use super::Builder;
 use super::address::Address;
 use super::build::Ended;
+use super::dial::Certificates;
 use crate::daemon::{self, Endpoint};
 use crate::engine::Ctl;
 use crate::error::{Error, Result};
@@ -18,7 +19,7 @@ use crate::registry::{Credentials, Reference};
 /// Pushes an image of the builder to the registry that its name says.
 pub fn push(builder: &Builder, name: &str, credentials: &Credentials, ctl: &Ctl<'_>) -> Result<(), Ended> {
     let reference: Reference = name.parse().map_err(Ended::Failed)?;
-    let endpoint = Endpoint { address: address(builder)?, said_by: format!("the builder {}", builder.address) };
+    let endpoint = endpoint(&builder.address, &builder.certificates);
     let engine = daemon::Engine::open(endpoint, ctl.cancel).map_err(gone)?;
     let daemon = engine.connect(ctl.cancel).map_err(gone)?;
     let known = credentials.lookup(&reference);
@@ -57,16 +58,18 @@ fn gone(error: Error) -> Ended {
     Ended::Gone(error.causes().first().cloned().unwrap_or_else(|| error.to_string()))
 }
 
-fn address(builder: &Builder) -> Result<daemon::Address> {
-    Ok(match &builder.address {
+/// Where the API of the dockerd is that a builder belongs to.
+pub(super) fn endpoint(of: &Address, certificates: &Certificates) -> Endpoint {
+    let address = match of {
         Address::Unix(path) => daemon::Address::Unix(path.clone()),
-        Address::Tcp { tls: false, .. } => daemon::Address::Tcp(builder.address.host_and_port()),
+        Address::Tcp { tls: false, .. } => daemon::Address::Tcp(of.host_and_port()),
         Address::Tcp { tls: true, .. } => {
-            let dir = builder.certificates.0.clone().unwrap_or_default();
+            let dir = certificates.0.clone().unwrap_or_default();
             let (cert, key) = (dir.join("cert.pem"), dir.join("key.pem"));
             let client = key.exists().then_some((cert, key));
             let certificates = daemon::find::Certificates { ca: dir.join("ca.pem"), client };
-            daemon::Address::Tls { address: builder.address.host_and_port(), certificates }
+            daemon::Address::Tls { address: of.host_and_port(), certificates }
         }
-    })
+    };
+    Endpoint { address, said_by: format!("the builder {of}") }
 }

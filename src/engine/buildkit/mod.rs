@@ -15,18 +15,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::daemon;
 use crate::diag::{Diagnostic, Diagnostics, SourceFile};
 use crate::dockerfile::step::LoweredStage;
 use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::embedded::fetched::Elsewhere;
 use crate::engine::portable::{Feature, portable, uses};
 use crate::engine::surroundings::Surroundings;
-use crate::engine::{BaseJob, BaseSource, BuildJob, Built, Ctl, Engine, NoCache, Published};
+use crate::engine::{BaseJob, BaseSource, BuildJob, Built, Ctl, Engine, NoCache, Published, squash};
 use crate::error::{Error, Result};
 use crate::event::{Cancel, Event};
 use crate::fetch::{Pin, Remote};
 use crate::image::config::{ImageConfig, Platform};
-use crate::image::digest::{Digest, Key};
+use crate::image::digest::{Digest, Key, KeyHasher};
 use crate::image::layer::changes::Change;
 use crate::net::block_on;
 
@@ -44,7 +45,7 @@ pub mod session;
 use address::Address;
 use build::{Answer, Ended, Worker};
 use client::{Connection, Exporter, Facts};
-use dial::{Certificates, Dial};
+use dial::{Certificates, Dial, Kind};
 use pool::{Member, Pool};
 use results::Results;
 
@@ -208,13 +209,17 @@ impl BuildKitEngine {
             work.path(),
             ctl,
         )?;
-        let name = self.results.name(&job.key);
+        // Layers that become one are a result of their own, which nobody else asks for.
+        let key = match job.squash {
+            true => KeyHasher::new("layers to be squashed").part("of", job.key.as_str()).finish(),
+            false => job.key.clone(),
+        };
         let platform = job.platform.to_string();
         let mut last = None;
         while let Some(turn) = self.pool.take(&platform, &images) {
             ctl.cancel.check()?;
             let builder = &self.builders[turn.builder];
-            let made = self.try_on(builder, job, &prepared, &name, ctl);
+            let made = self.try_on(builder, job, &prepared, &key, ctl);
             match made {
                 Ok(built) => {
                     for image in images.iter().chain([&job.key]) {
@@ -243,16 +248,16 @@ impl BuildKitEngine {
         builder: &Builder,
         job: &BuildJob,
         prepared: &build::Prepared,
-        name: &str,
+        key: &Key,
         ctl: &Ctl<'_>,
     ) -> Result<Built, Ended> {
-        let platform = &job.platform;
+        let (platform, name) = (&job.platform, &self.results.name(key));
         let done = build::on(&builder.worker, job, prepared, builder.exporter(name), ctl)?;
         let (built, digest) = match builder.made(&done.answer)? {
-            Made::Pushed(digest) => (self.results.arrived(&self.own, &job.key, Some(&digest), platform, ctl)?, None),
+            Made::Pushed(digest) => (self.results.arrived(&self.own, key, Some(&digest), platform, ctl)?, None),
             Made::Kept(config) => {
                 docker::push(builder, name, &self.own.registry().credentials, ctl)?;
-                (self.results.arrived(&self.own, &job.key, None, platform, ctl)?, Some(config))
+                (self.results.arrived(&self.own, key, None, platform, ctl)?, Some(config))
             }
         };
         let (built, found) = built;
@@ -262,11 +267,29 @@ impl BuildKitEngine {
             );
         }
         job.check_layers(built.config.rootfs.diff_ids.len(), ctl.node)?;
-        let image = self.results.by_digest(&found.digest);
+        let (built, digest) = match *key != job.key {
+            true => self.squashed(job, &built, ctl)?,
+            false => (built, found.digest),
+        };
+        let image = self.results.by_digest(&digest);
         for check in &job.checks {
             build::check(&builder.worker, prepared, &image, check, ctl)?;
         }
         Ok(built)
+    }
+
+    /// By way of the store, and back to where results meet.
+    fn squashed(&self, job: &BuildJob, layers: &Built, ctl: &Ctl<'_>) -> Result<(Built, Digest)> {
+        let store = self.own.store();
+        let mut whole = self.results.bring(&self.own, layers, ctl)?;
+        whole.key = job.key.clone();
+        let built = match squash::is_wanted(job, &whole) {
+            true => squash::squashed(store, job, whole, ctl.cancel)?,
+            false => whole,
+        };
+        let digest = self.results.ensure(&self.own, &built, &job.platform, ctl)?;
+        store.put_result(&job.key, &built)?;
+        Ok((built, digest))
     }
 
     /// The image with its files in the store.
@@ -332,14 +355,25 @@ fn base_of(job: &BuildJob) -> Option<&str> {
     }
 }
 
+/// The API of the one builder, where it is a dockerd's: that can keep results by itself.
+pub fn docker_alone(builder: &Named, cancel: &Cancel) -> Result<Option<daemon::Endpoint>> {
+    let dial = dial::dial(&builder.address, &builder.certificates)?;
+    let kind = block_on(cancel, async {
+        dial::kind(&dial).await.map_err(|e| does_not_answer(&builder.address, e.to_string()))
+    })?;
+    Ok((kind == Kind::Docker).then(|| docker::endpoint(&builder.address, &builder.certificates)))
+}
+
+fn does_not_answer(address: &Address, why: String) -> Error {
+    Error::unusable(format!("the builder {address} does not answer"))
+        .cause(why)
+        .hint("start it, or leave it out of `--builder`, BUILDKIT_HOST and [engine.buildkit]")
+}
+
 /// What a builder says about itself.
 fn look(named: &Named, dial: &Dial, cancel: &Cancel) -> Result<Facts> {
     let address = &named.address;
-    let dead = |why: String| {
-        Error::unusable(format!("the builder {address} does not answer"))
-            .cause(why)
-            .hint("start it, or leave it out of `--builder`, BUILDKIT_HOST and [engine.buildkit]")
-    };
+    let dead = |why: String| does_not_answer(address, why);
     let facts = block_on(cancel, async {
         let connection = Connection::open(dial).await.map_err(|e| dead(e.to_string()))?;
         connection.facts().await.map_err(|problem| match problem {

@@ -23,7 +23,7 @@ use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::embedded::fetched::Elsewhere;
 use crate::engine::portable::{Feature, Portable, portable, uses};
 use crate::engine::surroundings::Surroundings;
-use crate::engine::{self, BaseJob, BaseSource, BuildJob, Built, Ctl, Engine, Published};
+use crate::engine::{self, BaseJob, BaseSource, BuildJob, Built, Ctl, Engine, Published, squash};
 use crate::error::{Error, Result};
 use crate::event::Cancel;
 use crate::fetch::{Pin, Remote};
@@ -201,11 +201,28 @@ impl DockerEngine {
             Error::failed(format!("the engine says that it built {}, and has no such image", ctl.node))
         })?;
         job.check_layers(built.config.rootfs.diff_ids.len(), ctl.node)?;
+        let built = match squash::is_wanted(job, &built) {
+            true => self.squashed(job, daemon, name, ctl)?,
+            false => built,
+        };
         let mut steps = Steps::after(begun, job.checks.len(), ctl);
         for check in &job.checks {
             check::run(daemon, check, name, ctl, &mut steps)?;
         }
         Ok(Built { key: job.key.clone(), ..built })
+    }
+}
+
+impl DockerEngine {
+    /// By way of the store, and back under the same name.
+    fn squashed(&self, job: &BuildJob, daemon: &Daemon, name: &str, ctl: &Ctl<'_>) -> Result<Built> {
+        let store = self.local.store();
+        let whole = images::save(daemon, store, name, &job.platform)?;
+        let squashed = squash::squashed(store, job, whole, ctl.cancel)?;
+        // The name goes over to the new image; the old one has none any more, and so it goes as well.
+        images::untag(daemon, name)?;
+        images::load(daemon, store, &squashed, vec![name.to_owned()])?;
+        Ok(squashed)
     }
 }
 

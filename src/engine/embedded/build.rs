@@ -15,7 +15,7 @@ use super::transient::{self, Tail};
 use super::{EmbeddedEngine, Options, helper::spec::RawPath};
 use crate::dockerfile::duration;
 use crate::dockerfile::step::{Action, LoweredStage, Network, StageBase, Step};
-use crate::engine::{BuildJob, Built, Check, Ctl};
+use crate::engine::{BuildJob, Built, Check, Ctl, squash};
 use crate::error::{Context as _, Error, Kind, Result};
 use crate::event::{Event, Stream};
 use crate::graph::key::{Content, Elsewhere, step_key};
@@ -111,7 +111,10 @@ impl Build<'_> {
         };
         let tree = self.stages.get(&target.index).cloned().unwrap_or_default();
         self.job.check_layers(tree.diff_ids.len(), self.ctl.node)?;
-        let built = Built { key: self.job.key.clone(), size: tree.size, config: self.config(target, tree) };
+        let mut built = Built { key: self.job.key.clone(), size: tree.size, config: self.config(target, tree) };
+        if squash::is_wanted(self.job, &built) {
+            built = squash::squashed(&self.engine.store, self.job, built, self.ctl.cancel)?;
+        }
         for check in &self.job.checks {
             self.check(check, &built)?;
         }

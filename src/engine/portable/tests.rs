@@ -51,6 +51,7 @@ fn job(text: &str, context: &Path, args: &[(&str, &str)]) -> BuildJob {
         checks: Vec::new(),
         no_cache: NoCache::Nothing,
         surroundings: Surroundings::default(),
+        squash: false,
         max_layers: None,
     }
 }

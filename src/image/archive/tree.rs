@@ -26,7 +26,7 @@ pub(super) fn write_tar(
     let stack = store.stack(diff_ids)?;
     let staged = Staged::beside(dest)?;
     let mut out = BufWriter::with_capacity(1 << 20, staged.create_file()?);
-    write_merged(&stack, &mut out, source_date_epoch, &Limits::default(), cancel)?;
+    write_merged(&stack, &LayerStack::default(), &mut out, source_date_epoch, &Limits::default(), cancel)?;
     out.flush().and_then(|()| out.get_ref().sync_all()).unusable(|| "cannot finish the file".to_owned())?;
     staged.put_in_place()
 }
@@ -91,8 +91,9 @@ fn copy_tree(stack: &LayerStack, into: &Path, source_date_epoch: Option<i64>, ca
         let deep = std::thread::Builder::new().stack_size(WALKING_STACK);
         let writing = deep.spawn_scoped(scope, move || {
             let mut out = BufWriter::with_capacity(256 << 10, Pipe { writer, reader_is_gone: false });
-            let written = write_merged(stack, &mut out, source_date_epoch, &Limits::default(), cancel)
-                .and_then(|_| out.flush().unusable(|| "cannot write to a pipe".to_owned()));
+            let written =
+                write_merged(stack, &LayerStack::default(), &mut out, source_date_epoch, &Limits::default(), cancel)
+                    .and_then(|_| out.flush().unusable(|| "cannot write to a pipe".to_owned()));
             (written, out.into_parts().0.reader_is_gone)
         });
         let writing = writing.unusable(|| "cannot start a thread".to_owned())?;

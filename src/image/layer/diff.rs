@@ -265,7 +265,7 @@ impl<'a, W: Write> Emitter<'a, W> {
     }
 
     /// A mark of a deletion: an empty file that says nothing but its name.
-    fn marker(&mut self, path: &[u8]) -> Result<()> {
+    pub(super) fn marker(&mut self, path: &[u8]) -> Result<()> {
         self.write(&Entry {
             path,
             kind: EntryType::Regular,

@@ -104,21 +104,28 @@ impl StackDir {
 
     /// The directory `name` in this one; None when there is none, or something else.
     pub fn open(&self, name: &[u8]) -> Result<Option<StackDir>> {
-        let mut parts = Vec::new();
+        self.open_and_hide(name).map(|(dir, _)| dir)
+    }
+
+    /// The same, and whether nothing that lies below these layers shines through it.
+    pub(super) fn open_and_hide(&self, name: &[u8]) -> Result<(Option<StackDir>, bool)> {
+        let (mut parts, mut hides) = (Vec::new(), false);
         for part in &self.parts {
             let Some((path, stat)) = self.stat(part, name)? else { continue };
             // A deletion hides what is below, and so does everything that isn't a directory.
             if sys::file_type(&stat) != FileType::Directory {
+                hides = true;
                 break;
             }
             let opaque =
                 sys::is_opaque(&path).os(&path, || format!("cannot read attributes of `{}`", path.display()))?;
             parts.push(path);
             if opaque {
+                hides = true;
                 break;
             }
         }
-        Ok(if parts.is_empty() { None } else { Some(StackDir { parts }) })
+        Ok(if parts.is_empty() { (None, hides) } else { (Some(StackDir { parts }), hides) })
     }
 
     fn names(&self, part: &Path) -> Result<Vec<Vec<u8>>> {
@@ -144,6 +151,12 @@ impl StackDir {
 
     /// Everything that is visible here, by name.
     pub fn entries(&self) -> Result<BTreeMap<Vec<u8>, Found>> {
+        let all = self.names_and_deletions()?;
+        Ok(all.into_iter().filter_map(|(name, found)| Some((name, found?))).collect())
+    }
+
+    /// The same, and what is deleted here, as None.
+    pub(super) fn names_and_deletions(&self) -> Result<BTreeMap<Vec<u8>, Option<Found>>> {
         let mut seen: BTreeMap<Vec<u8>, Option<Found>> = BTreeMap::new();
         for part in &self.parts {
             for name in self.names(part)? {
@@ -156,6 +169,6 @@ impl StackDir {
                 }
             }
         }
-        Ok(seen.into_iter().filter_map(|(name, found)| Some((name, found?))).collect())
+        Ok(seen)
     }
 }

@@ -16,6 +16,7 @@ use crate::image::layer::compress::Encoder;
 use crate::image::layer::decompress::{self, Compression};
 use crate::image::layer::diff::{Diff, write_layer};
 use crate::image::layer::hash::HashWriter;
+use crate::image::layer::merged::write_merged;
 use crate::image::layer::stack::LayerStack;
 use crate::image::layer::standin;
 use crate::image::layer::sys::{self, OsContext};
@@ -279,6 +280,30 @@ impl Store {
         let (_work, _, fs) = self.new_layer(&LayerStack::default())?;
         unpack_layer(tar, &fs, &LayerStack::default(), None, &self.unpack_limits(), cancel)?;
         self.commit_upper(&fs, &[], source_date_epoch)
+    }
+
+    /// One layer that does to the files of `below` what the layers `own` on it do one after the other.
+    pub fn squash(
+        &self,
+        own: &[Digest],
+        below: &[Digest],
+        source_date_epoch: Option<i64>,
+        cancel: &Cancel,
+    ) -> Result<Layer> {
+        let whole = [below, own].concat();
+        self.stack(&whole)?;
+        let paths = self.layers(&whole).unwrap_or_default().into_iter().map(|(_, fs)| fs);
+        let own = LayerStack::new(paths.skip(below.len()));
+        let below_own = self.stack(below)?;
+        let work = self.work_dir()?;
+        let path = work.path().join("squashed.tar");
+        let cannot = || "cannot write a layer".to_owned();
+        let mut out = io::BufWriter::new(std::fs::File::create(&path).os(&path, cannot)?);
+        write_merged(&own, &below_own, &mut out, source_date_epoch, &self.inner.limits, cancel)?;
+        out.flush().os(&path, cannot)?;
+        drop(out);
+        let mut tar = std::fs::File::open(&path).os(&path, cannot)?;
+        self.unpack_layer(&mut tar, below, None, cancel)
     }
 
     fn new_layer(&self, below: &LayerStack) -> Result<(WorkDir, PathBuf, PathBuf)> {

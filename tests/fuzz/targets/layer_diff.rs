@@ -277,7 +277,7 @@ fn tar_of(dir: &FsPath, below: Option<&LayerStack>, cancel: &Cancel) -> Vec<u8> 
 fn merged(layers: &[PathBuf], cancel: &Cancel) -> Vec<String> {
     let mut tar = Vec::new();
     let stack = LayerStack::new(layers.iter().cloned());
-    write_merged(&stack, &mut tar, None, &Limits::default(), cancel).expect("the merged tree");
+    write_merged(&stack, &LayerStack::default(), &mut tar, None, &Limits::default(), cancel).expect("the merged tree");
     apply(&Tree::default(), &tar).describe()
 }
 

@@ -113,7 +113,8 @@ const HARD: EntryType = EntryType::Link;
 fn merged_tree(layers: &[PathBuf]) -> Vec<String> {
     let stack = LayerStack::new(layers.iter().cloned());
     let mut out = Vec::new();
-    merged::write_merged(&stack, &mut out, None, &Limits::default(), &Cancel::new().unwrap()).unwrap();
+    merged::write_merged(&stack, &LayerStack::default(), &mut out, None, &Limits::default(), &Cancel::new().unwrap())
+        .unwrap();
     describe(&out)
 }
 
