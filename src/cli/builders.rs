@@ -3,9 +3,10 @@
 use crate::catalogue::Settings;
 use crate::cli::args::Builders;
 use crate::cli::environment::Environment;
+use crate::daemon::Endpoint;
 use crate::engine::buildkit::address::Address;
 use crate::engine::buildkit::dial::Certificates;
-use crate::engine::buildkit::{BuildKitEngine, Named, Options};
+use crate::engine::buildkit::{self, BuildKitEngine, Named, Options};
 use crate::engine::embedded::EmbeddedEngine;
 use crate::error::{Error, Result};
 use crate::event::Cancel;
@@ -20,6 +21,14 @@ pub struct Asked<'a> {
     pub platforms: Vec<Platform>,
     /// `--jobs`
     pub jobs: Option<usize>,
+}
+
+/// The one builder that needs no registry, since what it builds stays with it: a dockerd, when nothing else is named.
+pub fn alone(asked: &Asked<'_>, cancel: &Cancel) -> Result<Option<Endpoint>> {
+    match (named(asked)?.as_slice(), repository_name(asked)) {
+        ([builder], None) => buildkit::docker_alone(builder, cancel),
+        _ => Ok(None),
+    }
 }
 
 pub fn engine(own: EmbeddedEngine, asked: &Asked<'_>, cancel: &Cancel) -> Result<BuildKitEngine> {
@@ -70,19 +79,20 @@ fn certificates(asked: &Asked<'_>) -> Option<std::path::PathBuf> {
     own.or_else(|| asked.env.docker_cert_path.clone())
 }
 
+fn repository_name(asked: &Asked<'_>) -> Option<String> {
+    let Settings { build, engine, .. } = asked.settings;
+    let own = asked.flags.builder_repository.clone().or_else(|| engine.buildkit.repository.clone());
+    own.or_else(|| build.registry.as_ref().map(|registry| format!("{registry}/{}/work", build.namespace)))
+}
+
 /// Where results meet.
 fn repository(asked: &Asked<'_>) -> Result<String> {
-    let build = &asked.settings.build;
-    let name = match (&asked.flags.builder_repository, &asked.settings.engine.buildkit.repository, &build.registry) {
-        (Some(name), ..) | (None, Some(name), _) => name.clone(),
-        (None, None, Some(registry)) => format!("{registry}/{}/work", build.namespace),
-        (None, None, None) => {
-            return Err(Error::unusable("the builders have no registry where their results can meet").hint(
-                "name a repository that all of them reach with `--builder-repository REGISTRY/NAME`, or \
-                 `repository` in [engine.buildkit]",
-            ));
-        }
-    };
+    let name = repository_name(asked).ok_or_else(|| {
+        Error::unusable("the builders have no registry where their results can meet").hint(
+            "name a repository that all of them reach with `--builder-repository REGISTRY/NAME`, or \
+             `repository` in [engine.buildkit]; a dockerd alone needs none",
+        )
+    })?;
     let reference: Reference =
         name.parse().map_err(|e: Error| e.context(format!("`{name}` is no repository for the results of builders")))?;
     if reference.tag().is_some() || reference.digest().is_some() {

@@ -168,12 +168,28 @@ impl Builder {
         match name {
             EngineName::Embedded => Ok(Builder::Embedded(Box::new(local))),
             EngineName::Docker => {
-                let engine = daemon::Engine::open(daemon::find(None, &asked.env.daemon())?, cancel)?;
+                let endpoint = daemon::find(None, &asked.env.daemon())?;
                 let options = docker::Options { keep, builder: asked.settings.engine.docker };
-                Ok(Builder::Docker(Box::new(DockerEngine::new(local, engine, options, cancel)?)))
+                Builder::docker(local, endpoint, options, cancel)
             }
-            EngineName::Buildkit => Ok(Builder::Buildkit(Box::new(builders::engine(local, asked, cancel)?))),
+            EngineName::Buildkit => match builders::alone(asked, cancel)? {
+                Some(endpoint) => {
+                    let options = docker::Options { keep, builder: docker::Builder::BuildKit };
+                    Builder::docker(local, endpoint, options, cancel)
+                }
+                None => Ok(Builder::Buildkit(Box::new(builders::engine(local, asked, cancel)?))),
+            },
         }
+    }
+
+    fn docker(
+        local: EmbeddedEngine,
+        endpoint: daemon::Endpoint,
+        options: docker::Options,
+        cancel: &Cancel,
+    ) -> Result<Builder> {
+        let engine = daemon::Engine::open(endpoint, cancel)?;
+        Ok(Builder::Docker(Box::new(DockerEngine::new(local, engine, options, cancel)?)))
     }
 
     pub fn engine(&self) -> &dyn Engine {

@@ -221,6 +221,67 @@ fn a_profile_is_spread_over_two_builders_and_found_again_by_another_machine() {
 }
 
 #[test]
+fn a_dockerd_alone_needs_no_registry() {
+    if !ready(&["dockerd", "docker", "busybox"]) {
+        return;
+    }
+    let (sandbox, docker) = (family(0), Docker::start());
+    let host = docker.host();
+    let args = ["--engine", "buildkit", "--builder", &host];
+    sandbox.build(&args);
+    let said =
+        docker.run(&["run", "--rm", "--network=none", "kollage/top:debian-bookworm", "cat", "/base", "/a", "/top"]);
+    assert_eq!(said, "base\na\ntop\n");
+    all_reused(&sandbox.build(&args));
+}
+
+/// What is deleted, replaced and put under what was there, in several layers of which some undo others.
+const MANY: &str = "FROM {{ parent }}\nRUN rm /base && rm -r /dir && mkdir /dir && echo new > /dir/new\n\
+                    RUN echo gone > /gone && echo first > /kept && mkdir -p /etc/x && touch /etc/x/1\n\
+                    RUN rm /gone && echo last > /kept && rm -r /etc/x && mkdir /etc/x && touch /etc/x/2\n\
+                    COPY --chmod=640 file /file\nENV A=b\n";
+
+#[test]
+fn squashed_images_have_one_layer_on_their_base_whoever_builds_them() {
+    if !ready(&["dockerd", "docker", "docker-registry", "busybox"]) {
+        return;
+    }
+    let sandbox = Sandbox::with_base();
+    sandbox.write("kollage.toml", "[build]\nbase = \"debian\"\nsource_date_epoch = 1700000000\nnetwork = \"none\"\n");
+    sandbox.base("FROM {{ parent }}\nRUN echo base > /base\nRUN mkdir -p /dir /etc && echo old > /dir/old\n");
+    sandbox.image("app", "base", MANY);
+    sandbox.write("images/app/file", "file");
+    let (docker, registry) = (Docker::start(), Registry::start(false));
+    let (host, repository) = (docker.host(), format!("{}/work", registry.address()));
+    let seen = "cd /; ls dir etc/x; test ! -e base && test ! -e gone && cat kept file; stat -c %a file; echo $A";
+    for engine in ["embedded", "docker", "buildkit"] {
+        let layout = sandbox.path(&format!("{engine}.oci"));
+        let output = format!("type=oci,dest={}", layout.display());
+        let mut args = vec!["build", "app", "--squash", "--engine", engine, "-o", &output];
+        if engine == "buildkit" {
+            args.extend(["--builder", &host, "--builder-repository", &repository]);
+        }
+        let build = || crate::sandbox::ran(sandbox.command_on(engine, &args).env("DOCKER_HOST", &host)).ok();
+        build();
+        let config = run("skopeo", &["inspect", "--config", &format!("oci:{}", layout.display())]);
+        let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+        // The root file system, what base adds, what app adds.
+        assert_eq!(config["rootfs"]["diff_ids"].as_array().unwrap().len(), 3, "{engine}: {config}");
+        let layers = config["history"].as_array().unwrap().iter().filter(|line| line["empty_layer"] != true);
+        assert_eq!(layers.count(), 3, "{engine}: {config}");
+        let said = sandbox.run_on(engine, &["run", "app", "--", "sh", "-c", seen]).ok().stdout;
+        assert_eq!(said, "dir:\nnew\n\netc/x:\n2\nlast\nfile640\nb\n", "{engine}");
+        assert!(build().stderr.contains("nothing changed"), "{engine}");
+        // With and without are two images.
+        let plan = sandbox.run_on(engine, &["plan", "app", "--format", "json"]).ok().json();
+        assert!(
+            plan.as_array().unwrap().iter().any(|node| node["name"] == "app" && node["action"] != "reuse"),
+            "{plan}"
+        );
+    }
+}
+
+#[test]
 fn a_builder_that_goes_away_gives_its_work_to_the_other() {
     if !ready(&["dockerd", "docker", "docker-registry", "busybox"]) {
         return;
@@ -258,8 +319,11 @@ fn what_cannot_work_is_said_before_anything_is_built() {
     let builders = [dead.clone()];
     let ran = sandbox.run(&[&["build"], on(&builders, "127.0.0.1:1/work", &[]).as_slice()].concat()).exits(3);
     ran.says(&format!("the builder {dead} does not answer")).says("hint:");
-    let ran = sandbox.run(&["build", "--engine", "buildkit", "--builder", &dead]).exits(3);
+    let ran = sandbox.run(&["build", "--engine", "buildkit", "--builder", &dead, "--builder", "unix:///else"]).exits(3);
     ran.says("no registry where their results can meet").says("--builder-repository");
+    // One alone needs none if it is a dockerd, which has to be asked.
+    let ran = sandbox.run(&["build", "--engine", "buildkit", "--builder", &dead]).exits(3);
+    ran.says(&format!("the builder {dead} does not answer"));
     sandbox.run(&["build", "--engine", "buildkit"]).exits(2).says("BUILDKIT_HOST");
     let ran = sandbox.run(&["build", "--engine", "buildkit", "--builder", "tpc://host"]).exits(2);
     ran.says("`tcp`");
