@@ -108,6 +108,7 @@ fn kollage() -> Value {
             "tag": text("Tag of images; {release}, {base} and {base_tag} are filled in"),
             "source_date_epoch": epoch(),
             "debian": table("Bases that are made of Debian's packages", json!({
+                "archive": text("Where days of Debian's archive are: the address above `debian/`"),
                 "snapshot": text("Day of Debian's archive: 2026-11-30, auto for what kollage.lock says, or none"),
             })),
             "ca_bundle": text("Certificates that are lent to steps: auto, off, or the path of a PEM file"),

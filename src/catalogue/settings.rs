@@ -253,6 +253,8 @@ fn read_build(reader: &mut Reader<'_>) -> BuildSettings {
         }
         _ => default.base_tag.clone(),
     };
+    let (snapshot, archive) =
+        reader.table("debian", |reader| (snapshot(reader), snapshot_archive(reader))).unwrap_or_default();
     let mut build = BuildSettings {
         base: base.unwrap_or(default.base),
         base_tag,
@@ -263,7 +265,8 @@ fn read_build(reader: &mut Reader<'_>) -> BuildSettings {
         tag_template: reader.string("tag").unwrap_or_default(),
         tag: String::new(),
         source_date_epoch: reader.number("source_date_epoch", 0..=253_402_300_799),
-        snapshot: reader.table("debian", snapshot).unwrap_or_default(),
+        snapshot,
+        snapshot_archive: archive.unwrap_or(default.snapshot_archive),
         ca_bundle: ca_bundle(reader),
         compression: reader
             .choice("compression", &[("gzip", Codec::Gzip), ("zstd", Codec::Zstd)])
@@ -319,6 +322,23 @@ fn metrics_file(reader: &mut Reader<'_>) -> Option<PathBuf> {
         false => Ok(()),
     })?;
     Some(beside(reader.value_place("metrics_file"), &path))
+}
+
+/// Where days of the archive are: a copy of it is as good, and may be all that can be reached.
+fn snapshot_archive(reader: &mut Reader<'_>) -> Option<String> {
+    let text = reader.string("archive")?;
+    let is_web =
+        ["http://", "https://"].iter().any(|scheme| text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
+    // It becomes part of a line of apt's.
+    match is_web && !text.contains(|c: char| c.is_whitespace() || c.is_control() || c == '[') {
+        true => Some(text.trim_end_matches('/').to_owned()),
+        false => {
+            let message = format!("`{text}` is not the address of an archive of Debian");
+            let hint = "it is http:// or https://, and below it is `debian/20261130T000000Z/`";
+            reader.out.problems.push(error(reader.value_place("archive"), message).hint(hint));
+            None
+        }
+    }
 }
 
 fn snapshot(reader: &mut Reader<'_>) -> Snapshot {

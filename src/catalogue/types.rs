@@ -92,6 +92,8 @@ pub struct BuildSettings {
     pub source_date_epoch: Option<i64>,
     /// Which day of Debian's archive its bases are made from.
     pub snapshot: Snapshot,
+    /// Where those are.
+    pub snapshot_archive: String,
     pub ca_bundle: CaBundle,
     pub compression: Codec,
     pub network: Network,
@@ -132,6 +134,11 @@ pub enum Snapshot {
     Locked,
     /// `20261130T000000Z`
     At(String),
+}
+
+impl Snapshot {
+    /// Debian's own archive of what it had, which mirrors don't have.
+    pub const ARCHIVE: &'static str = "http://snapshot.debian.org/archive";
 }
 
 /// Which certificate authorities are lent to RUN steps.
@@ -600,6 +607,7 @@ impl Default for BuildSettings {
             tag: "debian-bookworm".into(),
             source_date_epoch: None,
             snapshot: Snapshot::None,
+            snapshot_archive: Snapshot::ARCHIVE.into(),
             ca_bundle: CaBundle::Auto,
             compression: Codec::Gzip,
             network: Network::Default,

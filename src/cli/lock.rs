@@ -20,7 +20,7 @@ use crate::engine::{BaseSource, Ctl, Engine as _, NoCache};
 use crate::error::{Context as _, Error, Kind, Result};
 use crate::event::{Cancel, Event, Outcome, Sink};
 use crate::fetch::Remote;
-use crate::graph::node::{Edge, Graph, NodeId, NodeKind, Spec};
+use crate::graph::node::{Edge, Graph, Node, NodeId, NodeKind, Spec};
 use crate::graph::plan::{Planner, Settings, remotes};
 use crate::image::archive::staging::write_file;
 use crate::image::store::Store;
@@ -118,12 +118,15 @@ impl Locking {
     /// Takes out of the lock what the selected images use under these names, or all that they use.
     fn forget(&mut self, names: &[String]) -> Result<()> {
         let graph = self.graph()?;
-        let nodes: BTreeSet<String> = graph.nodes.iter().map(|node| node.name.to_string()).collect();
+        let nodes: BTreeSet<String> = graph.nodes.iter().map(|node| node.plain_name().to_owned()).collect();
+        let entries: BTreeSet<String> = graph.nodes.iter().map(lock::entry).collect();
         let used = self.remotes(&graph)?.0;
         let remotes: BTreeSet<String> = used.iter().map(Remote::name).collect();
         let lock = self.lock();
-        let mut known: BTreeSet<String> = lock.bases.keys().chain(lock.pypi.keys()).cloned().collect();
-        known.retain(|name| nodes.contains(name));
+        let here: Vec<&String> = lock.pypi.keys().filter(|entry| entries.contains(*entry)).collect();
+        let locked = here.iter().filter_map(|entry| Some(lock::parts(entry)?.0.to_owned()));
+        let mut known: BTreeSet<String> = lock.bases.keys().filter(|name| nodes.contains(*name)).cloned().collect();
+        known.extend(locked);
         known.extend(lock.debian.keys().chain(lock.remotes.keys()).cloned());
         let packages = lock.pypi.values().flat_map(|resolved| resolved.packages.keys().cloned());
         known.extend(packages);
@@ -138,8 +141,10 @@ impl Locking {
         lock.bases.retain(|name, _| !(nodes.contains(name) && meant(name)));
         lock.debian.retain(|name, _| !meant(name));
         lock.remotes.retain(|name, _| !(remotes.contains(name) && meant(name)));
-        lock.pypi
-            .retain(|node, resolved| !(nodes.contains(node) && (meant(node) || resolved.packages.keys().any(meant))));
+        let node = |entry: &str| lock::parts(entry).map(|(node, _)| node.to_owned()).unwrap_or_default();
+        lock.pypi.retain(|entry, resolved| {
+            !(entries.contains(entry) && (meant(&node(entry)) || resolved.packages.keys().any(meant)))
+        });
         Ok(())
     }
 
@@ -155,12 +160,12 @@ impl Locking {
             let open: BTreeSet<NodeId> = inputs
                 .iter()
                 .filter(|(id, inputs)| {
-                    let known = self.workspace.catalogue.lock.pypi.get(&*graph.node(**id).name);
+                    let known = self.workspace.catalogue.lock.pypi.get(&lock::entry(graph.node(**id)));
                     known.is_none_or(|known| known.inputs != **inputs)
                 })
                 .map(|(id, _)| *id)
                 .collect();
-            let names = open.iter().map(|id| graph.node(*id).name.to_string());
+            let names = open.iter().map(|id| lock::entry(graph.node(*id)));
             // A wrong answer must not be built with.
             let wrong: Vec<String> = names.filter(|name| self.lock().pypi.remove(name).is_some()).collect();
             if !wrong.is_empty() {
@@ -195,7 +200,7 @@ impl Locking {
                 let bytes = std::fs::read(&found.path).failed(|| format!("cannot read the report of {name}"))?;
                 let packages = lock::from_report(&bytes).map_err(|e| e.context(format!("cannot lock {name}")))?;
                 let resolved = Resolved { inputs: inputs[&id].clone(), packages };
-                self.lock().pypi.insert(name.to_string(), resolved);
+                self.lock().pypi.insert(lock::entry(graph.node(id)), resolved);
             }
         }
     }
@@ -263,8 +268,10 @@ impl Locking {
         let history = History::load(&self.store.state_path(machine::HISTORY), &self.engine);
         let settings = self.settings()?;
         let options = Options { jobs: self.jobs, fail_fast: true };
+        let planner = Planner::new(graph, &settings, &table, &history);
+        machine::refuse_platforms(graph, &planner.plan().map_err(wrong_definitions)?)?;
         let results = Run {
-            planner: &Planner::new(graph, &settings, &table, &history),
+            planner: &planner,
             engine: &self.engine,
             options: &options,
             sink: &self.sink,
@@ -286,7 +293,7 @@ impl Locking {
     /// Takes out what no image uses; for when all are looked at.
     fn prune(&mut self) {
         let Ok(graph) = self.graph() else { return };
-        let nodes: BTreeSet<&str> = graph.nodes.iter().map(|node| &*node.name).collect();
+        let nodes: BTreeSet<&str> = graph.nodes.iter().map(Node::plain_name).collect();
         let suites: BTreeSet<String> = graph
             .nodes
             .iter()
@@ -297,14 +304,16 @@ impl Locking {
                 _ => None,
             })
             .collect();
-        let asking = lock::inputs(&graph);
-        let asking: BTreeSet<&str> = asking.keys().map(|id| &*graph.node(*id).name).collect();
+        let asking: BTreeSet<String> = lock::inputs(&graph).keys().map(|id| lock::entry(graph.node(*id))).collect();
+        let platforms = graph.platforms();
+        let elsewhere = |entry: &str| lock::parts(entry).is_some_and(|(_, of)| !platforms.contains(&&of));
         let used = &self.used;
         let lock = &mut self.workspace.catalogue.lock;
         lock.bases.retain(|name, _| nodes.contains(name.as_str()));
         lock.debian.retain(|name, _| suites.contains(name));
         lock.remotes.retain(|name, _| used.contains(name));
-        lock.pypi.retain(|name, _| asking.contains(name.as_str()));
+        // What other platforms have was not looked at.
+        lock.pypi.retain(|entry, _| asking.contains(entry) || elsewhere(entry));
     }
 }
 

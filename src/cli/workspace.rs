@@ -107,9 +107,8 @@ impl Workspace {
 
     /// What kollage.lock says of a node is used where it is the answer to what the node asks now.
     pub fn graph(&self) -> Result<Graph> {
-        let graphs = self.assemble_each(&self.catalogue)?;
-        // The lock knows nodes by their names alone, and the definitions are the same for each platform.
-        let gaps = graphs.first().map(|graph| lock::gaps(graph, &self.catalogue)).unwrap_or_default();
+        let graph = self.assemble(&self.catalogue)?;
+        let gaps = lock::gaps(&graph, &self.catalogue);
         if self.locked && !gaps.is_empty() {
             let first = Error::bad_input("kollage.lock does not pin everything, and `--locked` asks for that");
             let all = gaps.iter().fold(first, |error, gap| error.cause(gap));
@@ -117,7 +116,7 @@ impl Workspace {
         }
         let stale: Vec<&str> = gaps.iter().filter_map(|gap| gap.stale()).collect();
         if stale.is_empty() {
-            return Ok(Graph::side_by_side(graphs));
+            return Ok(graph);
         }
         let mut catalogue = self.catalogue.clone();
         catalogue.lock.pypi.retain(|node, _| !stale.contains(&node.as_str()));
@@ -132,16 +131,13 @@ impl Workspace {
 
     /// With kollage.lock as it is.
     pub fn assemble(&self, catalogue: &Catalogue) -> Result<Graph> {
-        self.assemble_each(catalogue).map(Graph::side_by_side)
-    }
-
-    /// One for each platform.
-    fn assemble_each(&self, catalogue: &Catalogue) -> Result<Vec<Graph>> {
         let graphs = self.platforms.iter().map(|platform| {
-            assemble(catalogue, &self.selected, &Inputs { platform: platform.clone(), ..self.inputs.clone() })
+            let mut catalogue = catalogue.clone();
+            catalogue.lock = catalogue.lock.on(platform);
+            assemble(&catalogue, &self.selected, &Inputs { platform: platform.clone(), ..self.inputs.clone() })
         });
         let graphs: Result<Vec<Graph>, Diagnostics> = graphs.collect();
-        graphs.map_err(|problems| wrong_definitions(self.catalogue.with_both_places(problems)))
+        graphs.map(Graph::side_by_side).map_err(|problems| wrong_definitions(self.catalogue.with_both_places(problems)))
     }
 
     /// What a build would do, as far as the store can tell.

@@ -134,6 +134,15 @@ pub enum BaseSource {
 }
 
 /// A Debian-family base made by mmdebstrap or debootstrap.
+/// A moment of an archive that keeps what Debian had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Below it is `debian/20261130T000000Z/`.
+    pub archive: String,
+    /// `20261130T000000Z`
+    pub moment: String,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bootstrap {
     /// `debian` or `ubuntu`.
@@ -146,8 +155,8 @@ pub struct Bootstrap {
     /// mmdebstrap's variants: `minbase` by default.
     pub variant: String,
     pub packages: Vec<String>,
-    /// The moment of Debian's archive, `20261130T000000Z`; None: what the mirror has.
-    pub snapshot: Option<String>,
+    /// None: what the mirror has.
+    pub snapshot: Option<Snapshot>,
 }
 
 /// Everything that is needed to build one node.

@@ -11,7 +11,7 @@ use crate::catalogue::{Catalogue, ImageDef, Parent, PluginDef, Settings, Snapsho
 use crate::context::Context;
 use crate::diag::{Diagnostic, Diagnostics, SourceFile};
 use crate::dockerfile::{self, Inputs, Resolved};
-use crate::engine::{BaseSource, Bootstrap, Check};
+use crate::engine::{self, BaseSource, Bootstrap, Check};
 use crate::fit::Rules;
 use crate::graph::node::{Edge, EdgeKind, Graph, Node, NodeId, NodeKind, Spec};
 use crate::image::config::Platform;
@@ -271,11 +271,14 @@ impl Assembly<'_> {
             }
             // Where the definition says where from, the archive's own days don't count.
             BaseSource::Bootstrap(wanted) if wanted.distribution == "debian" && wanted.mirror.is_none() => {
-                let snapshot = match &self.catalogue.settings.build.snapshot {
+                let build = &self.catalogue.settings.build;
+                let moment = match &build.snapshot {
                     Snapshot::None => None,
                     Snapshot::At(moment) => Some(moment.clone()),
                     Snapshot::Locked => self.catalogue.lock.debian.get(&format!("debian/{}", wanted.suite)).cloned(),
                 };
+                let archive = || build.snapshot_archive.clone();
+                let snapshot = moment.map(|moment| engine::Snapshot { archive: archive(), moment });
                 BaseSource::Bootstrap(Bootstrap { snapshot, ..wanted })
             }
             source => source,

@@ -246,8 +246,9 @@ pub fn base_key(
             packages.sort();
             packages.dedup();
             list(&mut hasher, "packages", &packages);
-            if let Some(moment) = &b.snapshot {
-                hasher.part("snapshot", moment);
+            if let Some(snapshot) = &b.snapshot {
+                // Its address stays in the base.
+                hasher.part("archive", &snapshot.archive).part("snapshot", &snapshot.moment);
             }
         }
         BaseSource::OciLayout { path, reference } | BaseSource::DockerArchive { path, reference } => {

@@ -32,6 +32,14 @@ pub struct Node {
     pub platform: Platform,
 }
 
+impl Node {
+    /// Its name without the platform that several side by side say.
+    pub fn plain_name(&self) -> &str {
+        let platform = format!(" ({})", self.platform);
+        self.name.strip_suffix(&*platform).unwrap_or(&self.name)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub enum NodeKind {
     /// A base image from outside the catalogue.

@@ -1,6 +1,6 @@
 //! What a graph uses that moves and that kollage.lock doesn't pin, as far as definitions show.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::{Lock, inputs};
@@ -14,14 +14,14 @@ pub enum Gap {
     Base(String),
     /// `debian/bookworm`
     Snapshot(String),
-    /// A node that has asked PyPI for nothing yet.
+    /// A node that has asked PyPI for nothing yet: what the lock calls it.
     Missing(String),
-    /// A node that asks for something else than it did.
+    /// A node that asks for something else than it did: what the lock calls it.
     Stale(String),
 }
 
 impl Gap {
-    /// The node whose packages don't count any more.
+    /// What the lock calls the node whose packages don't count any more.
     pub fn stale(&self) -> Option<&str> {
         match self {
             Gap::Stale(node) => Some(node),
@@ -47,7 +47,7 @@ pub fn gaps(graph: &Graph, catalogue: &Catalogue) -> Vec<Gap> {
     for node in &graph.nodes {
         match &node.kind {
             NodeKind::Base(BaseSource::Registry { reference }) if !reference.contains('@') => {
-                gaps.push(Gap::Base(node.name.to_string()));
+                gaps.push(Gap::Base(node.plain_name().to_owned()));
             }
             NodeKind::Base(BaseSource::Bootstrap(wanted))
                 if catalogue.settings.build.snapshot == Snapshot::Locked
@@ -60,14 +60,16 @@ pub fn gaps(graph: &Graph, catalogue: &Catalogue) -> Vec<Gap> {
             _ => {}
         }
     }
-    gaps.dedup();
+    // Those of several platforms are the same.
+    let mut seen = BTreeSet::new();
+    gaps.retain(|gap| seen.insert(gap.to_string()));
     gaps.extend(unanswered(graph, lock, &inputs(graph)));
     gaps
 }
 
 fn unanswered(graph: &Graph, lock: &Lock, inputs: &BTreeMap<NodeId, String>) -> Vec<Gap> {
     let gap = |(id, inputs): (&NodeId, &String)| {
-        let node = graph.node(*id).name.to_string();
+        let node = super::entry(graph.node(*id));
         match lock.pypi.get(&node) {
             None => Some(Gap::Missing(node)),
             Some(resolved) if resolved.inputs != *inputs => Some(Gap::Stale(node)),

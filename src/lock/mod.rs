@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::fetch::{Pin, Remote};
+use crate::graph::node::Node;
+use crate::image::config::Platform;
 use crate::image::digest::Digest;
 
 mod gaps;
@@ -25,7 +27,7 @@ pub use resolved::{REPORT, RESOLVE, from_report, inputs, question};
 pub const FILE: &str = "kollage.lock";
 
 /// Of the format: a file of another one is refused.
-pub const VERSION: i64 = 1;
+pub const VERSION: i64 = 2;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lock {
@@ -35,8 +37,24 @@ pub struct Lock {
     pub debian: BTreeMap<String, String>,
     /// Repositories and files, by the address as it may be shown.
     pub remotes: BTreeMap<String, Pin>,
-    /// What a node takes from PyPI, by the node's name.
+    /// What a node takes from PyPI, by [`entry`].
     pub pypi: BTreeMap<String, Resolved>,
+}
+
+/// What the lock calls a node: `keystone (linux/amd64)`. Files of another platform have other digests, and it may need
+/// other packages.
+pub fn entry(node: &Node) -> String {
+    named(node.plain_name(), &node.platform)
+}
+
+fn named(node: &str, platform: &Platform) -> String {
+    format!("{node} ({platform})")
+}
+
+/// Node and platform of an [`entry`].
+pub fn parts(entry: &str) -> Option<(&str, Platform)> {
+    let (node, platform) = entry.strip_suffix(')')?.rsplit_once(" (")?;
+    Some((node, crate::dockerfile::platform(platform)?))
 }
 
 /// What pip found for one node, above what its parent has.
@@ -68,6 +86,15 @@ impl Resolved {
 impl Lock {
     pub fn pin(&self, remote: &Remote) -> Option<&Pin> {
         self.remotes.get(&remote.name())
+    }
+
+    /// What it has for one platform, with nodes by their names alone.
+    pub fn on(&self, platform: &Platform) -> Lock {
+        let pypi = self.pypi.iter().filter_map(|(entry, resolved)| {
+            let (node, of) = parts(entry)?;
+            (of == *platform).then(|| (node.to_owned(), resolved.clone()))
+        });
+        Lock { pypi: pypi.collect(), ..self.clone() }
     }
 
     /// Every line: by section and name.

@@ -59,9 +59,10 @@ pub fn parse(file: &Arc<SourceFile>, problems: &mut Diagnostics) -> Option<Lock>
         lock.remotes.insert(name.to_owned(), Pin::File { digest: digest.parse().ok()?, modified });
         Some(())
     });
-    lines(&mut root, "pypi", "a digest of what was asked", |name, value| {
+    lines(&mut root, "pypi", "a digest of what was asked, for an image and its platform", |name, value| {
         let fine = !value.is_empty() && value.bytes().all(|b| b.is_ascii_hexdigit());
-        fine.then(|| lock.pypi.entry(name.to_owned()).or_default().inputs = value.to_owned())
+        (fine && super::parts(name).is_some())
+            .then(|| lock.pypi.entry(name.to_owned()).or_default().inputs = value.to_owned())
     });
     packages(&mut root, &mut lock);
     root.finish();

@@ -22,8 +22,8 @@ fn lock() -> Lock {
             ("https://h/w".to_owned(), Pin::File { digest: digest('f'), modified: None }),
         ]),
         pypi: BTreeMap::from([
-            ("web+theme".to_owned(), Resolved { inputs: "0123456789abcdef".into(), packages }),
-            ("idle".to_owned(), Resolved { inputs: "00".into(), packages: BTreeMap::new() }),
+            ("web+theme (linux/amd64)".to_owned(), Resolved { inputs: "0123456789abcdef".into(), packages }),
+            ("idle (linux/arm64)".to_owned(), Resolved { inputs: "00".into(), packages: BTreeMap::new() }),
         ]),
     }
 }
@@ -44,9 +44,17 @@ fn it_is_read_as_it_was_written_with_a_line_for_each_thing() {
 
 #[test]
 fn requirements_are_lines_that_pip_checks_hashes_of() {
-    let lines = lock().pypi["web+theme"].requirements();
+    let lines = lock().pypi["web+theme (linux/amd64)"].requirements();
     assert_eq!(lines[0], format!("a-b==1.0 --hash={} --hash={}", digest('a'), digest('b')));
     assert_eq!(lines.len(), 2);
+}
+
+#[test]
+fn a_platform_takes_what_was_found_for_it() {
+    let on = |text: &str| lock().on(&crate::dockerfile::platform(text).unwrap());
+    assert_eq!(on("linux/amd64").pypi.keys().collect::<Vec<_>>(), ["web+theme"]);
+    assert_eq!(on("linux/arm64").pypi.keys().collect::<Vec<_>>(), ["idle"]);
+    assert_eq!(on("linux/s390x"), Lock { pypi: BTreeMap::new(), ..lock() });
 }
 
 #[test]
@@ -56,7 +64,7 @@ fn what_moved_is_told_from_old_to_new() {
     new.bases.insert("docker.io/library/debian:13".into(), digest('0'));
     new.debian.clear();
     new.remotes.insert("https://h/new".into(), Pin::File { digest: digest('1'), modified: None });
-    let theme = new.pypi.get_mut("web+theme").unwrap();
+    let theme = new.pypi.get_mut("web+theme (linux/amd64)").unwrap();
     theme.inputs = "ff".into();
     theme.packages.get_mut("a-b").unwrap().version = "1.1".into();
     theme.packages.get_mut("c").unwrap().hashes = vec![digest('2')];
@@ -67,8 +75,8 @@ fn what_moved_is_told_from_old_to_new() {
             format!("base docker.io/library/debian:13: {} -> {}", digest('d'), digest('0')),
             "snapshot debian/bookworm: 20261130T000000Z -> nothing".into(),
             format!("url https://h/new: nothing -> {}", digest('1')),
-            "web+theme a-b: 1.0 -> 1.1".into(),
-            format!("web+theme c: 2!3.0rc1+x {} -> 2!3.0rc1+x {}", digest('c'), digest('2')),
+            "web+theme (linux/amd64) a-b: 1.0 -> 1.1".into(),
+            format!("web+theme (linux/amd64) c: 2!3.0rc1+x {} -> 2!3.0rc1+x {}", digest('c'), digest('2')),
         ]
     );
     assert!(old.moved(&old).is_empty());
@@ -76,10 +84,10 @@ fn what_moved_is_told_from_old_to_new() {
 
 #[test]
 fn every_line_that_cannot_be_meant_is_named() {
-    let good = "version = 1\n";
+    let good = "version = 2\n";
     for (text, says) in [
         ("", "does not say its version"),
-        ("version = 2\n", "is of version 2"),
+        ("version = 1\n", "is of version 1"),
         ("version = \"1\"\n", "should be an integer"),
         (&format!("{good}[base]\n"), "unknown key `base`"),
         (&format!("{good}[bases]\na = \"sha256:12\"\n"), "`sha256:12` is not a digest"),
@@ -89,12 +97,28 @@ fn every_line_that_cannot_be_meant_is_named() {
         (&format!("{good}[git]\na = \"{} main\"\n", "1".repeat(40)), "is not a commit"),
         (&format!("{good}[urls]\na = \"{} soon\"\n", digest('a')), "is not a digest and perhaps a time"),
         (&format!("{good}[pypi]\na = \"x y\"\n"), "is not a digest of what was asked"),
+        (&format!("{good}[pypi]\na = \"0\"\n"), "is not a digest of what was asked, for an image and its platform"),
         (&format!("{good}[packages.a]\nb = \"1 {}\"\n", digest('a')), "[pypi] has no line for `a`"),
-        (&format!("{good}[pypi]\na = \"0\"\n[packages]\na = 1\n"), "should be a table"),
+        (&format!("{good}[pypi]\n\"a (linux/s390x)\" = \"0\"\n[packages]\na = 1\n"), "should be a table"),
         // Nothing but a version and digests gets into a Dockerfile.
-        (&format!("{good}[pypi]\na = \"0\"\n[packages.a]\nb = \"1\"\n"), "is not a package with a version"),
-        (&format!("{good}[pypi]\na = \"0\"\n[packages.a]\nb = \"1\\n {}\"\n", digest('a')), "is not a package"),
-        (&format!("{good}[pypi]\na = \"0\"\n[packages.a]\n\"b\\nRUN\" = \"1 {}\"\n", digest('a')), "is not a package"),
+        (
+            &format!("{good}[pypi]\n\"a (linux/s390x)\" = \"0\"\n[packages.\"a (linux/s390x)\"]\nb = \"1\"\n"),
+            "is not a package with a version",
+        ),
+        (
+            &format!(
+                "{good}[pypi]\n\"a (linux/s390x)\" = \"0\"\n[packages.\"a (linux/s390x)\"]\nb = \"1\\n {}\"\n",
+                digest('a')
+            ),
+            "is not a package",
+        ),
+        (
+            &format!(
+                "{good}[pypi]\n\"a (linux/s390x)\" = \"0\"\n[packages.\"a (linux/s390x)\"]\n\"b\\nRUN\" = \"1 {}\"\n",
+                digest('a')
+            ),
+            "is not a package",
+        ),
         ("version = \n", "not valid TOML"),
     ] {
         let problems = read(text).unwrap_err();
@@ -125,8 +149,8 @@ fn the_schema_takes_what_is_written() {
     let schema = jsonschema::validator_for(&schema::schema()).unwrap();
     let value = |text: &str| serde_json::to_value(text.parse::<toml::Table>().unwrap()).unwrap();
     assert!(schema.is_valid(&value(&lock().text())));
-    assert!(!schema.is_valid(&value("version = 2\n")));
-    assert!(!schema.is_valid(&value("version = 1\n[bases]\na = \"latest\"\n")));
+    assert!(!schema.is_valid(&value("version = 1\n")));
+    assert!(!schema.is_valid(&value("version = 2\n[bases]\na = \"latest\"\n")));
 }
 
 #[test]

@@ -2,13 +2,18 @@
 //! PyPI is played by recipes that leave a report of pip's; docs/howto/lock.md tells of the real one.
 
 use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
 
 use crate::fetch::{Daemon, Web, repository};
+use crate::platforms::platforms;
 use crate::sandbox::{Sandbox, field, is_root};
-use crate::tools::{Registry, ready, run};
+use crate::tools::{self, Registry, ready, run};
+use kollage::image::config::Platform;
+use kollage::image::digest::Digest;
 
 fn lock(sandbox: &Sandbox) -> String {
     fs::read_to_string(sandbox.catalogue().join("kollage.lock")).unwrap()
@@ -105,12 +110,13 @@ fn packages_are_found_in_the_parent_and_used_until_the_question_changes() {
     report(&sandbox, "low", &[("Low.Lib", "1.0")]);
     report(&sandbox, "high", &[("high", "2.0")]);
     let gaps = sandbox.run(&["lock", "--check"]).exits(4).stdout;
-    assert_eq!(gaps, "low has no packages of PyPI\nhigh has no packages of PyPI\n");
+    let on = Platform::host();
+    assert_eq!(gaps, format!("low ({on}) has no packages of PyPI\nhigh ({on}) has no packages of PyPI\n"));
     let refused = sandbox.run(&["build", "--locked"]).exits(2).says("does not pin everything");
-    assert!(refused.stderr.contains("high has no packages"), "{}", refused.stderr);
+    assert!(refused.stderr.contains(&format!("high ({on}) has no packages")), "{}", refused.stderr);
 
     let locked = sandbox.run(&["lock"]).ok().stdout;
-    assert_eq!(locked, "high high: nothing -> 2.0\nlow low-lib: nothing -> 1.0\n");
+    assert_eq!(locked, format!("high ({on}) high: nothing -> 2.0\nlow ({on}) low-lib: nothing -> 1.0\n"));
     sandbox.run(&["lock", "--check"]).ok();
     let out = format!("type=local,dest={}", sandbox.path("out").display());
     sandbox.run(&["build", "high", "--locked", "-o", &out]).ok();
@@ -123,15 +129,18 @@ fn packages_are_found_in_the_parent_and_used_until_the_question_changes() {
     assert!(sandbox.plan(&["--locked"]).iter().all(|(_, action)| action == "reuse"));
     sandbox.run(&["lock"]).ok().says("nothing moved");
     let moved = sandbox.run(&["lock", "--update", "high"]).ok().stdout;
-    assert_eq!(moved, "high high: 2.0 -> 2.1\nhigh new: nothing -> 1\n");
+    assert_eq!(moved, format!("high ({on}) high: 2.0 -> 2.1\nhigh ({on}) new: nothing -> 1\n"));
     let built = sandbox.build(&["--locked"]);
     assert_eq!([field(&built, "low", "status"), field(&built, "high", "status")], ["reused", "built"]);
 
     // Another question, and all that were asked above it.
     python(&sandbox, "low", "base", "for-something-else");
     let gaps = sandbox.run(&["lock", "--check"]).exits(4).stdout;
-    assert!(gaps.contains("low has packages of PyPI that were found for another definition"), "{gaps}");
-    assert!(gaps.contains("high has packages"), "{gaps}");
+    assert!(
+        gaps.contains(&format!("low ({on}) has packages of PyPI that were found for another definition")),
+        "{gaps}"
+    );
+    assert!(gaps.contains(&format!("high ({on}) has packages")), "{gaps}");
     sandbox.run(&["build", "--locked"]).exits(2);
     let again = format!("type=local,dest={}", sandbox.path("again").display());
     sandbox.run(&["build", "low", "-o", &again]).ok().says("were found for another definition");
@@ -141,8 +150,50 @@ fn packages_are_found_in_the_parent_and_used_until_the_question_changes() {
 
     fs::write(sandbox.catalogue().join("images/low/report"), "{}").unwrap();
     sandbox.run(&["lock", "--update", "low-lib"]).exits(1).says("cannot lock low").says("report cannot be understood");
-    sandbox.write("kollage.lock", "version = 1\n[pypi]\nlow = \"?\"\n");
-    sandbox.run(&["plan"]).exits(2).says("kollage.lock:3:7");
+    sandbox.write("kollage.lock", "version = 2\n[pypi]\n\"low (linux/amd64)\" = \"?\"\n");
+    sandbox.run(&["plan"]).exits(2).says("kollage.lock:3:23");
+}
+
+/// One that finds other packages on each platform, without running anything.
+#[test]
+fn several_platforms_are_in_one_lock() {
+    if !is_root() {
+        return;
+    }
+    let [host, foreign] = platforms();
+    let both = format!("{host},{foreign}");
+    let sandbox = Sandbox::with_base();
+    sandbox.base("FROM {{ parent }}\nENV PATH=/bin\n");
+    let recipe = "FROM {{ parent }} AS resolve\nARG TARGETARCH\nCOPY $TARGETARCH/report /lock/report.json\n\
+                  FROM {{ parent }}\n{% if image.locked is not none %}COPY <<END /lib\n\
+                  {{ image.locked | join(\" \") }}\nEND\n{% endif %}\n";
+    sandbox.image("app", "base", recipe);
+    let arch = |platform: &str| platform.rsplit('/').next().unwrap().to_owned();
+    report(&sandbox, &format!("app/{}", arch(&host)), &[("lib", "1.0")]);
+    report(&sandbox, &format!("app/{}", arch(&foreign)), &[("lib", "1.0"), ("more", "2.0")]);
+    let moved = sandbox.run(&["lock", "--platform", &both]).ok().stdout;
+    let expected = format!(
+        "app ({host}) lib: nothing -> 1.0\napp ({foreign}) lib: nothing -> 1.0\napp ({foreign}) more: nothing -> 2.0\n"
+    );
+    assert_eq!(moved, expected);
+    sandbox.run(&["build", "--locked", "--platform", &both]).ok();
+    for (platform, packages) in [(&host, 1), (&foreign, 2)] {
+        let out = sandbox.path(&arch(platform));
+        let dest = format!("type=local,dest={}", out.display());
+        sandbox.run(&["build", "app", "--locked", "--platform", platform, "-o", &dest]).ok();
+        assert_eq!(fs::read_to_string(out.join("lib")).unwrap().matches("==").count(), packages);
+    }
+    // What is locked for others says nothing of a third, and stays when one is looked at.
+    let third = if foreign.ends_with("s390x") { "linux/ppc64le" } else { "linux/s390x" };
+    sandbox.run(&["build", "--locked", "--platform", third]).exits(2).says("app").says("has no packages of PyPI");
+    sandbox.run(&["lock"]).ok().says("nothing moved");
+    sandbox.run(&["lock", "--update", "app"]).ok().says("nothing moved");
+    assert!(lock(&sandbox).contains(&format!("[packages.\"app ({foreign})\"]")));
+
+    let recipe = recipe.replace("ARG TARGETARCH\n", "ARG TARGETARCH\nRUN true\n");
+    sandbox.image("app", "base", &recipe);
+    let refused = sandbox.run(&["lock", "--platform", &both]).exits(3).says(&format!("runs programs for {foreign}"));
+    refused.says("qemu-user-static");
 }
 
 #[test]
@@ -202,6 +253,125 @@ fn a_day_of_debians_archive_is_written_down_only_where_it_is_wanted() {
     sandbox.run(&[&["lock", "--check"], &auto[..]].concat()).ok();
 }
 
+/// What Debian's archive is for apt: a few days of a suite with its updates, each signed, and long out of date.
+struct Archive {
+    _daemon: tools::Daemon,
+    dir: tempfile::TempDir,
+    address: String,
+}
+
+impl Archive {
+    /// Versions of the one package `probe`, by `archive/day/suite`.
+    fn start(versions: &[(&str, Option<&str>)]) -> Archive {
+        let dir = tempfile::tempdir().unwrap();
+        let gpg = |args: &[&str]| {
+            let home = dir.path().join("gpg").display().to_string();
+            let fixed =
+                ["--homedir", &home, "--batch", "--yes", "--quiet", "--pinentry-mode=loopback", "--passphrase="];
+            run("gpg", &[&fixed[..], args].concat())
+        };
+        fs::create_dir(dir.path().join("gpg")).unwrap();
+        gpg(&["--quick-generate-key", "archive@example.org", "ed25519", "sign", "never"]);
+        gpg(&["--output", &dir.path().join("keyring.gpg").display().to_string(), "--export"]);
+        for (place, version) in versions {
+            let [archive, day, suite] = place.split('/').collect::<Vec<_>>().try_into().unwrap();
+            let top = dir.path().join("web").join(archive).join(day);
+            let packages = version.map(|version| package(&top, version)).unwrap_or_default();
+            let dist = top.join("dists").join(suite);
+            fs::create_dir_all(dist.join("main/binary-amd64")).unwrap();
+            fs::write(dist.join("main/binary-amd64/Packages"), &packages).unwrap();
+            let digest = Digest::of(packages.as_bytes());
+            let release = format!(
+                "Origin: Debian\nSuite: stable\nCodename: {suite}\nArchitectures: amd64\nComponents: main\n\
+                 Date: Sun, 01 Nov 2020 00:00:00 UTC\nValid-Until: Sun, 08 Nov 2020 00:00:00 UTC\nSHA256:\n \
+                 {} {} main/binary-amd64/Packages\n",
+                digest.hex(),
+                packages.len()
+            );
+            fs::write(dist.join("Release"), release).unwrap();
+            let file = |name: &str| dist.join(name).display().to_string();
+            gpg(&["--clearsign", "--output", &file("InRelease"), &file("Release")]);
+        }
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let mut command = Command::new("busybox");
+        command.args(["httpd", "-f", "-p", &address, "-h"]).arg(dir.path().join("web"));
+        let mut daemon = tools::Daemon::start(&mut command, dir.path().join("log"));
+        daemon.wait_until("httpd", || TcpStream::connect(&address).is_ok());
+        Archive { _daemon: daemon, dir, address: format!("http://{address}") }
+    }
+}
+
+/// A package in the pool, and what the index says of it.
+fn package(top: &Path, version: &str) -> String {
+    let control = format!(
+        "Package: probe\nVersion: {version}\nArchitecture: amd64\nMaintainer: nobody <n@example.org>\n\
+         Description: a file\n"
+    );
+    let tree = tempfile::tempdir().unwrap();
+    fs::create_dir_all(tree.path().join("DEBIAN")).unwrap();
+    fs::write(tree.path().join("DEBIAN/control"), &control).unwrap();
+    fs::create_dir_all(tree.path().join("usr/share/probe")).unwrap();
+    fs::write(tree.path().join("usr/share/probe/version"), version).unwrap();
+    let name = format!("pool/probe_{version}_amd64.deb");
+    fs::create_dir_all(top.join("pool")).unwrap();
+    let deb = top.join(&name);
+    run("dpkg-deb", &["--root-owner-group", "--build", &tree.path().display().to_string(), &deb.display().to_string()]);
+    let bytes = fs::read(&deb).unwrap();
+    format!("{control}Filename: {name}\nSize: {}\nSHA256: {}\n", bytes.len(), Digest::of(&bytes).hex())
+}
+
+#[test]
+fn a_base_is_made_of_the_day_that_the_lock_has() {
+    if !is_root() || !ready(&["mmdebstrap", "gpg", "dpkg-deb", "busybox"]) {
+        return;
+    }
+    let archive = Archive::start(&[
+        ("debian/20201101T000000Z/bookworm", Some("1.0")),
+        ("debian/20201101T000000Z/bookworm-updates", None),
+        ("debian-security/20201101T000000Z/bookworm-security", None),
+        ("debian/20201102T000000Z/bookworm", Some("1.0")),
+        ("debian/20201102T000000Z/bookworm-updates", None),
+        ("debian-security/20201102T000000Z/bookworm-security", Some("1.0+deb1")),
+    ]);
+    let sandbox = Sandbox::new();
+    let settings = |address: &str| {
+        let text =
+            format!("[build]\nbase = \"debian\"\n[build.debian]\nsnapshot = \"auto\"\narchive = \"{address}\"\n");
+        sandbox.write("kollage.toml", &text);
+    };
+    settings(&archive.address);
+    let keyring = archive.dir.path().join("keyring.gpg");
+    let from = format!(
+        "from = {{ bootstrap = \"debian\", suite = \"bookworm\", variant = \"extract\", packages = [\"probe\"], \
+         keyring = \"{}\" }}",
+        keyring.display()
+    );
+    sandbox.image("base", &from, "FROM {{ parent }}\n");
+    let version = |day: &str| {
+        sandbox.write("kollage.lock", &format!("version = 2\n[debian]\n\"debian/bookworm\" = \"{day}T000000Z\"\n"));
+        let out = sandbox.path(day);
+        let _ = fs::remove_dir_all(&out);
+        sandbox.run(&["build", "--locked", "-o", &format!("type=local,dest={}", out.display())]).ok();
+        // What is installed on top is of that day too.
+        let sources = fs::read_to_string(out.join("etc/apt/sources.list")).unwrap();
+        let line = format!("deb {}/debian-security/{day}T000000Z/ bookworm-security main", archive.address);
+        assert!(sources.contains(&line), "{sources}");
+        fs::read_to_string(out.join("usr/share/probe/version")).unwrap()
+    };
+    assert_eq!(version("20201101"), "1.0");
+    assert_eq!(version("20201102"), "1.0+deb1");
+    // Coming back is no download.
+    assert_eq!(version("20201101"), "1.0");
+
+    sandbox.write("kollage.lock", "version = 2\n[debian]\n\"debian/bookworm\" = \"20201103T000000Z\"\n");
+    let missing = sandbox.run(&["build", "--locked"]).exits(3).says("has nothing of 20201103T000000Z");
+    missing.says(&archive.address).says("`[build.debian] archive` names a copy");
+    settings("http://127.0.0.1:1");
+    sandbox.run(&["build", "--locked"]).exits(3).says("http://127.0.0.1:1 could not be reached");
+    settings("ftp://h/archive");
+    sandbox.run(&["plan"]).exits(2).says("is not the address of an archive of Debian").says("kollage.toml:5:11");
+}
+
 #[test]
 fn the_recipes_for_python_packages_take_sources_of_every_kind_and_what_is_locked() {
     let sandbox = Sandbox::new();
@@ -229,10 +399,11 @@ fn the_recipes_for_python_packages_take_sources_of_every_kind_and_what_is_locked
     let add = format!("ADD --checksum=sha256:{sum} https://h/keystone-1.tar.gz /sources/keystone/\n");
     assert!(text.contains(&add) && text.contains(" /sources/keystone/*"), "{text}");
 
-    let locked = format!("version = 1\n[pypi]\nkeystone = \"0\"\n[packages.keystone]\nlib = \"1.0 sha256:{sum}\"\n");
+    let entry = format!("\"keystone ({})\"", Platform::host());
+    let locked = format!("version = 2\n[pypi]\n{entry} = \"0\"\n[packages.{entry}]\nlib = \"1.0 sha256:{sum}\"\n");
     sandbox.write("kollage.lock", &locked);
     let stale = overlay(git).ok();
     assert!(!stale.stdout.contains("lib==1.0"), "it was found for another definition: {}", stale.stdout);
     let gap = sandbox.run(&["lock", "keystone", "--check", "--overlay", "ours"]).exits(4).stdout;
-    assert!(gap.contains("keystone has packages of PyPI that were found for another definition"), "{gap}");
+    assert!(gap.contains(") has packages of PyPI that were found for another definition"), "{gap}");
 }

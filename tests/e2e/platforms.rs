@@ -7,7 +7,7 @@ use crate::tools::{Registry, ready, run};
 use kollage::image::config::Platform;
 
 /// One whose programs this machine does not run, and one that it is.
-fn platforms() -> [String; 2] {
+pub fn platforms() -> [String; 2] {
     let foreign = if Platform::host().architecture == "s390x" { "riscv64" } else { "s390x" };
     [Platform::host().to_string(), format!("linux/{foreign}")]
 }

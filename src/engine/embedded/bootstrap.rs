@@ -8,7 +8,7 @@ use super::helper::spec::{Bytes, RawPath, Report, Request, ToolSpec};
 use super::run::DEFAULT_PATH;
 use super::sandbox::{self, Streams};
 use super::{EmbeddedEngine, build};
-use crate::engine::{Bootstrap, Ctl};
+use crate::engine::{Bootstrap, Ctl, Snapshot};
 use crate::error::{Context as _, Error, Result};
 use crate::event::{Event, Stream};
 use crate::image::store::Layer;
@@ -180,11 +180,11 @@ fn failed(wanted: &Bootstrap, report: &Report, last: &VecDeque<String>) -> Error
     }
     match (unreachable, inner.hint_text()) {
         (true, _) => error.hint(match &wanted.snapshot {
-            None => "its mirror could not be reached: see `mirror` in the definition, and the machine's network",
-            Some(_) => {
-                "Debian's archive of snapshots could not be reached, or has no such day: `[build.debian] snapshot = \
-                     \"none\"` takes what mirrors have now"
-            }
+            None => "its mirror could not be reached: see `mirror` in the definition, and the machine's network".into(),
+            Some(Snapshot { archive, moment }) => format!(
+                "{archive} could not be reached, or has nothing of {moment}: `[build.debian] archive` names a copy that \
+                 can be, and `snapshot = \"none\"` takes what mirrors have now"
+            ),
         }),
         (false, Some(hint)) => error.hint(hint),
         (false, None) => error,
@@ -217,18 +217,15 @@ fn mmdebstrap(program: &Path, wanted: &Bootstrap, merged_usr: bool) -> Vec<Strin
     }
     argv.extend([wanted.suite.clone(), "-".into()]);
     argv.extend(wanted.mirror.clone());
-    argv.extend(wanted.snapshot.iter().flat_map(|moment| snapshot_sources(wanted, moment)));
+    argv.extend(wanted.snapshot.iter().flat_map(|snapshot| snapshot_sources(wanted, snapshot)));
     argv
 }
 
-/// Debian's own archive of what it had, which mirrors don't have.
-const SNAPSHOTS: &str = "http://snapshot.debian.org/archive";
-
 /// What a stable suite has on a mirror, as it was at one moment.
-fn snapshot_sources(wanted: &Bootstrap, moment: &str) -> Vec<String> {
+fn snapshot_sources(wanted: &Bootstrap, Snapshot { archive: root, moment }: &Snapshot) -> Vec<String> {
     let suite = &wanted.suite;
     let components = if wanted.components.is_empty() { "main".into() } else { wanted.components.join(" ") };
-    let line = |archive: &str, suite: &str| format!("deb {SNAPSHOTS}/{archive}/{moment}/ {suite} {components}");
+    let line = |archive: &str, suite: &str| format!("deb {root}/{archive}/{moment}/ {suite} {components}");
     let mut lines = vec![line("debian", suite)];
     if !matches!(suite.as_str(), "sid" | "unstable" | "experimental" | "rc-buggy") {
         lines.push(line("debian", &format!("{suite}-updates")));
@@ -329,7 +326,9 @@ mod tests {
              --hook-dir=/usr/share/mmdebstrap/hooks/maybe-merged-usr \
              --customize-hook=rm -f \"$1/etc/resolv.conf\" \"$1/etc/hostname\" bookworm - http://localhost/debian"
         );
-        let once = Bootstrap { mirror: None, snapshot: Some("20261130T000000Z".into()), ..wanted() };
+        let moment = "20261130T000000Z".to_owned();
+        let snapshot = Snapshot { archive: "http://snapshot.debian.org/archive".into(), moment };
+        let once = Bootstrap { mirror: None, snapshot: Some(snapshot), ..wanted() };
         let line = mmdebstrap(Path::new("/m"), &once, false);
         assert_eq!(
             line[line.len() - 6..],
