@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::dockerfile::Edits;
 use crate::dockerfile::ast::{Dockerfile, InstructionKind, Stage};
-use crate::engine::embedded::lend::{APT_CONFIG, BUNDLE, Lending};
+use crate::engine::embedded::lend::{Lending, PLACES};
 
 /// Beside the bake file, for apt.
 pub const APT_FILE: &str = "lent/apt.conf";
@@ -27,7 +27,7 @@ impl Lent {
 
     /// The text of [`APT_FILE`].
     pub fn apt_config(&self) -> String {
-        self.lending.apt_config().unwrap_or_default()
+        self.lending.apt_config(&PLACES).unwrap_or_default()
     }
 
     /// For the target of a Dockerfile that runs anything.
@@ -41,12 +41,12 @@ impl Lent {
         let mount = |id: &str, target: &str| format!(" --mount=type=secret,id={id},target={target},mode=0444");
         for stage in dockerfile.stages.iter().filter(|stage| runs(stage)) {
             any = true;
-            let variables = self.lending.variables(&[]);
+            let variables = self.lending.variables(&[], &PLACES);
             let args: String = variables.iter().map(|(name, value)| format!(" {name}={value}")).collect();
             edits.insert(stage.from.span.end, format!("\nARG{args}"));
             for instruction in &stage.instructions {
                 if matches!(instruction.kind, InstructionKind::Run(_)) {
-                    let flags = mount(BUNDLE_ID, BUNDLE) + &mount(APT_ID, APT_CONFIG);
+                    let flags = mount(BUNDLE_ID, PLACES.bundle) + &mount(APT_ID, PLACES.apt_config);
                     edits.insert(instruction.span.start + "RUN".len(), flags);
                 }
             }
