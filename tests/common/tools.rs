@@ -86,11 +86,11 @@ pub struct Docker {
 
 impl Docker {
     pub fn start() -> Docker {
-        Docker::start_from(Path::new("dockerd"))
+        Docker::start_from(Path::new("dockerd"), &[])
     }
 
-    /// `program` is another dockerd.
-    pub fn start_from(program: &Path) -> Docker {
+    /// `program` may be another dockerd.
+    pub fn start_from(program: &Path, more: &[String]) -> Docker {
         // Sockets have short names.
         let dir = tempfile::Builder::new().prefix("dkr").tempdir_in("/tmp").unwrap();
         let path = |name: &str| dir.path().join(name);
@@ -106,7 +106,7 @@ impl Docker {
             "--ip-forward=false",
             "--ip-masq=false",
         ]);
-        command.args(["--storage-driver=overlay2", "--log-level=warn"]);
+        command.args(more).args(["--storage-driver=overlay2", "--log-level=warn"]);
         let daemon = Daemon::start(&mut command, path("log"));
         let mut docker = Docker { daemon, dir };
         let host = docker.host();

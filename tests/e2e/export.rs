@@ -58,7 +58,7 @@ fn a_bake_file_is_written_whole_and_compared() {
 fn newer_docker() -> (Docker, PathBuf) {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("newer-docker");
     run(concat!(env!("CARGO_MANIFEST_DIR"), "/tools/newer-docker"), &[dir.to_str().unwrap()]);
-    (Docker::start_from(&dir.join("usr/sbin/dockerd")), dir.join("usr/libexec/docker/cli-plugins/docker-buildx"))
+    (Docker::start_from(&dir.join("usr/sbin/dockerd"), &[]), dir.join("usr/libexec/docker/cli-plugins/docker-buildx"))
 }
 
 #[test]

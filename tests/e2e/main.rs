@@ -23,6 +23,7 @@ mod little;
 mod lock;
 mod options;
 mod overlay;
+mod peers;
 mod platforms;
 mod plugins;
 mod push;

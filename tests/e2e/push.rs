@@ -267,8 +267,9 @@ fn names_that_are_not_there_and_what_is_pushed_outside_of_a_catalogue() {
     world.sandbox.run(&["build", "--dockerfile", &file, "--push"]).exits(2).says("no name to push");
 }
 
-/// An authority, and a certificate for 127.0.0.1 by it: `ca.crt`, `server.crt` and `server.key`.
-fn certificates(dir: &Path) {
+/// An authority, and certificates by it, for 127.0.0.1 and for a client: `ca.crt`, `server.crt` and `server.key`,
+/// `client.crt` and `client.key`.
+pub fn certificates(dir: &Path) {
     let openssl = |args: &str| {
         let mut command = Command::new("openssl");
         succeed(command.args(args.split(' ')).current_dir(dir));
@@ -277,6 +278,11 @@ fn certificates(dir: &Path) {
     openssl("req -newkey rsa:2048 -nodes -keyout server.key -out server.csr -subj /CN=127.0.0.1");
     fs::write(dir.join("san"), "subjectAltName=IP:127.0.0.1\n").unwrap();
     openssl("x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out server.crt -days 30 -extfile san");
+    fs::write(dir.join("usage"), "extendedKeyUsage=clientAuth\n").unwrap();
+    openssl("req -newkey rsa:2048 -nodes -keyout client.key -out client.csr -subj /CN=client");
+    openssl(
+        "x509 -req -in client.csr -CA ca.crt -CAkey ca.key -CAcreateserial -out client.crt -days 30 -extfile usage",
+    );
 }
 
 #[test]
