@@ -366,17 +366,6 @@ impl Checker<'_> {
     fn policy(&mut self) {
         let settings = &self.catalogue.settings;
         let policy = &settings.policy;
-        let engine = settings.engine.default;
-        if !policy.allows_engine(engine) {
-            let allowed: Vec<&str> = policy.engines.iter().flatten().map(|e| e.as_str()).collect();
-            let message = format!("the operator's policy does not allow the engine `{}`", engine.as_str());
-            let mut problem = match settings.places.get("engine.default").or(settings.places.get("policy.engines")) {
-                Some(place) => error(place, message),
-                None => Diagnostic::error(message),
-            };
-            problem.hint = Some(format!("it allows {}", super::definition::quoted(&allowed)));
-            self.problems.push(problem);
-        }
         if let Some(registry) = &settings.build.registry {
             let host = registry.split('/').next().unwrap_or(registry);
             if let (false, Some(place)) = (policy.allows_registry(host), settings.places.get("build.registry")) {
@@ -448,10 +437,7 @@ impl Checker<'_> {
 
     fn forbidden(&self, place: &Place, host: &str) -> Diagnostic {
         let allowed = self.catalogue.settings.policy.registries.as_deref().unwrap_or_default();
-        let hint = match allowed {
-            [] => "it allows none".to_owned(),
-            allowed => format!("it allows {}", super::definition::quoted(allowed)),
-        };
+        let hint = self.catalogue.settings.policy_hint("registries", allowed);
         error(place, format!("the operator's policy does not allow the registry `{host}`")).hint(hint)
     }
 }

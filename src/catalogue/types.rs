@@ -13,9 +13,11 @@ use crate::image::store::Codec;
 use crate::lock::Lock;
 use crate::template::Changed;
 
+use super::definition;
 use super::names::{self, Requirement};
 use super::overlay::{Additions, Touched};
 use super::pattern::Pattern;
+use super::reader;
 use super::release::Release;
 use super::tree::Table;
 
@@ -65,6 +67,26 @@ impl Settings {
     /// Whether what does not fit about a plugin is only told.
     pub fn allows_misfit(&self, plugin: &str) -> bool {
         self.allowed_plugins.contains_key(plugin)
+    }
+
+    /// The operator's refusal of an engine, with the place of the setting that chose it where that did.
+    pub fn refuse_engine(&self, engine: EngineName, by_setting: bool) -> Option<Diagnostic> {
+        if self.policy.allows_engine(engine) {
+            return None;
+        }
+        let message = format!("the operator's policy does not allow the engine `{}`", engine.as_str());
+        let problem = match self.places.get("engine.default").filter(|_| by_setting) {
+            Some(place) => reader::error(place, message),
+            None => Diagnostic::error(message),
+        };
+        let allowed: Vec<&str> = self.policy.engines.iter().flatten().map(|engine| engine.as_str()).collect();
+        Some(problem.hint(self.policy_hint("engines", &allowed)))
+    }
+
+    /// What the operator allows, and where that is said.
+    pub(super) fn policy_hint<T: AsRef<str>>(&self, key: &str, allowed: &[T]) -> String {
+        let allowed = if allowed.is_empty() { "none".to_owned() } else { definition::quoted(allowed) };
+        format!("[policy] in {} allows {allowed}", self.policy_file(key))
     }
 
     /// The file whose `[policy]` says something, for whoever is refused by it.

@@ -137,16 +137,13 @@ pub fn chosen(flag: Option<&str>, settings: &Settings, env: &Environment) -> Res
         (None, Some(text)) => engine_name(text).map_err(|error| error.context("KOLLAGE_ENGINE"))?,
         (None, None) => settings.engine.default,
     };
-    allowed(name, settings).map(|()| name)
-}
-
-pub fn allowed(name: EngineName, settings: &Settings) -> Result<()> {
-    if settings.policy.allows_engine(name) {
-        return Ok(());
+    match settings.refuse_engine(name, flag.is_none() && env.engine.is_none()) {
+        None => Ok(name),
+        Some(problem) => {
+            let message = "this engine cannot be used; nothing was built";
+            Err(Error::from_diagnostics(message, Diagnostics(vec![problem])))
+        }
     }
-    let file = settings.policy_file("engines");
-    Err(Error::bad_input(format!("the engine `{}` is not allowed on this machine", name.as_str()))
-        .hint(format!("[policy] in {file} says which are")))
 }
 
 /// What a build is carried out with.

@@ -156,7 +156,7 @@ pub struct Bootstrap {
     pub variant: String,
     pub packages: Vec<String>,
     /// None: what the mirror has.
-    pub snapshot: Option<Snapshot>,
+    pub snapshot: Option<Box<Snapshot>>,
 }
 
 /// Everything that is needed to build one node.

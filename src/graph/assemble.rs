@@ -278,7 +278,7 @@ impl Assembly<'_> {
                     Snapshot::Locked => self.catalogue.lock.debian.get(&format!("debian/{}", wanted.suite)).cloned(),
                 };
                 let archive = || build.snapshot_archive.clone();
-                let snapshot = moment.map(|moment| engine::Snapshot { archive: archive(), moment });
+                let snapshot = moment.map(|moment| Box::new(engine::Snapshot { archive: archive(), moment }));
                 BaseSource::Bootstrap(Bootstrap { snapshot, ..wanted })
             }
             source => source,

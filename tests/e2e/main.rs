@@ -26,6 +26,7 @@ mod overlay;
 mod peers;
 mod platforms;
 mod plugins;
+mod policy;
 mod push;
 mod registry;
 mod report;

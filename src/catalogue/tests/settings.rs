@@ -102,17 +102,27 @@ fn the_policy_is_the_operators() {
     assert_snapshot!(tree.show(&problems), @r##"
 error: the operator's policy does not allow the registry `docker.io`
   at images/base/image.toml:3:8: "debian:bookworm"
-  hint: it allows `registry.example.org`
-error: the operator's policy does not allow the engine `docker`
-  at kollage.toml:2:11: "docker"
-  hint: it allows `embedded`
+  hint: [policy] in system.toml allows `registry.example.org`
 error: the operator's policy does not allow the registry `example.org`
   at kollage.toml:4:12: "example.org/team"
-  hint: it allows `registry.example.org`
+  hint: [policy] in system.toml allows `registry.example.org`
 error: [policy] is the operator's and cannot be set here
   at kollage.toml:5:2: policy
   hint: it is read from `system.toml` only
 "##);
+    // Which engine builds is known only when the command line was read.
+    let chosen = "[engine]\ndefault = \"docker\"\n";
+    let tree = Tree::with(&[("kollage.toml", chosen), ("system.toml", "[policy]\nengines = [\"embedded\"]\n")]);
+    let config = ConfigFiles { user: None, system: Some(tree.path().join("system.toml")) };
+    let settings = Catalogue::load(tree.path(), &Overrides::new(), &config).unwrap().settings;
+    assert!(settings.refuse_engine(EngineName::Embedded, false).is_none());
+    let problem = settings.refuse_engine(EngineName::Docker, true).unwrap();
+    assert_snapshot!(tree.show(&Diagnostics(vec![problem])), @r##"
+error: the operator's policy does not allow the engine `docker`
+  at kollage.toml:2:11: "docker"
+  hint: [policy] in system.toml allows `embedded`
+"##);
+    assert!(settings.refuse_engine(EngineName::Docker, false).unwrap().place.is_none());
 }
 
 #[test]

@@ -167,8 +167,14 @@ pub fn bootstrap(
 
 /// Most of these are about a mirror that cannot be reached: then the machine is in the way, not the definition.
 fn failed(wanted: &Bootstrap, report: &Report, last: &VecDeque<String>) -> Error {
-    let network =
-        ["Could not resolve", "Failed to fetch", "Could not connect", "Unable to connect", "Couldn't download"];
+    let network = [
+        "Could not resolve",
+        "Failed to fetch",
+        "Could not connect",
+        "Unable to connect",
+        "Couldn't download",
+        "does not have a Release file",
+    ];
     let telling = last.iter().find(|line| network.iter().any(|n| line.contains(n)));
     let unreachable = telling.is_some();
     let inner = build::ended_badly(report);
@@ -179,7 +185,7 @@ fn failed(wanted: &Bootstrap, report: &Report, last: &VecDeque<String>) -> Error
         error = error.cause(line.trim());
     }
     match (unreachable, inner.hint_text()) {
-        (true, _) => error.hint(match &wanted.snapshot {
+        (true, _) => error.hint(match wanted.snapshot.as_deref() {
             None => "its mirror could not be reached: see `mirror` in the definition, and the machine's network".into(),
             Some(Snapshot { archive, moment }) => format!(
                 "{archive} could not be reached, or has nothing of {moment}: `[build.debian] archive` names a copy that \
@@ -328,7 +334,7 @@ mod tests {
         );
         let moment = "20261130T000000Z".to_owned();
         let snapshot = Snapshot { archive: "http://snapshot.debian.org/archive".into(), moment };
-        let once = Bootstrap { mirror: None, snapshot: Some(snapshot), ..wanted() };
+        let once = Bootstrap { mirror: None, snapshot: Some(Box::new(snapshot)), ..wanted() };
         let line = mmdebstrap(Path::new("/m"), &once, false);
         assert_eq!(
             line[line.len() - 6..],
