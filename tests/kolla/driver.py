@@ -5,10 +5,10 @@ What Kolla does over and over with the same result (compiling templates, reading
 process of its own, so that none sees what another left behind.
 """
 
-import copy
 import functools
 import json
 import os
+import pickle
 import sys
 import traceback
 
@@ -24,10 +24,17 @@ def remembered(load):
     def loaded(stream):
         text = stream if isinstance(stream, (str, bytes)) else stream.read()
         if text not in known:
-            known[text] = load(text)
-        return copy.deepcopy(known[text])
+            known[text] = pickle.dumps(load(text))
+        return pickle.loads(known[text])
 
     return loaded
+
+
+class Compiled(jinja2.FileSystemBytecodeCache):
+    """Templates by their text, wherever a job has put them."""
+
+    def get_bucket(self, environment, name, filename, source):
+        return super().get_bucket(environment, name, source, source)
 
 
 def run(job):
@@ -56,7 +63,7 @@ def started(job):
     os._exit(code if isinstance(code, int) else 1)
 
 
-cache = jinja2.FileSystemBytecodeCache(sys.argv[1])
+cache = Compiled(sys.argv[1])
 jinja2.sandbox.SandboxedEnvironment = functools.partial(jinja2.sandbox.SandboxedEnvironment, bytecode_cache=cache)
 yaml.safe_load = remembered(yaml.safe_load)
 

@@ -42,8 +42,8 @@ fn lists_of_images() {
         "-b ubuntu --profile default --profile aux",
     ]
     .map(|arguments| call(arguments).and("--list-images"));
-    for version in RELEASES {
-        for ([theirs, ours], call) in both(version, &calls).iter().zip(&calls) {
+    for (version, calls) in RELEASES.into_iter().zip([&calls[..], &calls[4..], &calls[4..]]) {
+        for ([theirs, ours], call) in both(version, calls).iter().zip(calls) {
             assert_eq!(lines(theirs), lines(ours), "{version} {call:?}");
             assert!(lines(ours).len() > 1);
         }
