@@ -270,6 +270,29 @@ impl<'a> Options<'a> {
         }
     }
 
+    /// Something is wrong with what a section says: with its place in a file, else it is the release's own.
+    pub fn refused(&self, section: &str, key: &str, problem: String, hint: impl Into<String>) -> Error {
+        let error = match self.given.get(&(section.to_owned(), key.to_owned())).map(|given| &given.origin) {
+            Some(Origin::File(place)) => {
+                let problem = Diagnostic::error(problem).at(&place.file, place.span.clone()).hint(hint);
+                let problems = Diagnostics(vec![problem]);
+                return Error::from_diagnostics(format!("{} cannot be used", place.file.path().display()), problems);
+            }
+            Some(Origin::Environment(name)) => Error::bad_input(problem).cause(format!("it was set by `{name}`")),
+            _ => Error::bad_input(problem).cause(format!("it stands so in the sources of Kolla {}", self.tree.version)),
+        };
+        error.hint(hint)
+    }
+
+    /// Where a section's value was written, in a few words.
+    pub fn origin(&self, section: &str, key: &str) -> String {
+        match self.given.get(&(section.to_owned(), key.to_owned())).map(|given| &given.origin) {
+            Some(Origin::File(place)) => place.line(),
+            Some(Origin::Environment(name)) => name.clone(),
+            _ => format!("the sources of Kolla {}", self.tree.version),
+        }
+    }
+
     fn substituted(&self, value: &Value, section: &str, key: &str, depth: usize) -> Result<Value> {
         Ok(match value {
             Value::Text(text) => Value::Text(self.substitute(text, section, key, depth)?),

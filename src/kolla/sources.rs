@@ -19,6 +19,8 @@ use crate::net::Caller;
 pub struct Source {
     /// The section.
     pub name: String,
+    /// Where its location was written.
+    pub origin: String,
     pub kind: Kind,
 }
 
@@ -56,24 +58,21 @@ fn source(section: &str, options: &Options<'_>, arch: &str) -> Result<Option<Sou
         })
     };
     let (Some(kind), true) = (text("type")?, options.get(section, "enabled")?.is_true()) else { return Ok(None) };
+    let refused = |key: &str, problem: String, hint: &str| options.refused(section, key, problem, hint);
     let location = text("location")?.filter(|location| !location.is_empty()).ok_or_else(|| {
-        Error::bad_input(format!("[{section}] has a `type` and no `location`"))
-            .hint("say where the source is, or leave it out with `enabled = false`")
+        let hint = "say where the source is, or leave it out with `enabled = false`";
+        refused("type", format!("[{section}] has a `type` and no `location`"), hint)
     })?;
     let kind = match kind.as_str() {
         "url" => {
             let sums = options.get(section, "sha256")?;
+            let no_sum =
+                |hint: &str| refused("sha256", format!("`sha256` in [{section}] has no checksum for {arch}"), hint);
             let checksum = match sums.get(arch).map(Value::printed) {
-                Some(sum) => {
-                    let digest = format!("sha256:{sum}").parse().map_err(|e: String| {
-                        Error::bad_input(format!("`sha256` in [{section}] has no checksum for {arch}")).cause(e)
-                    })?;
-                    Some(digest)
-                }
+                Some(sum) => Some(format!("sha256:{sum}").parse().map_err(|why: String| no_sum(&why))?),
                 None if sums.is_true() => {
                     let known: Vec<&str> = sums.dict().iter().map(|(arch, _)| arch.as_str()).collect();
-                    return Err(Error::bad_input(format!("`sha256` in [{section}] has no checksum for {arch}"))
-                        .hint(format!("it has those for {}", known.join(", "))));
+                    return Err(no_sum(&format!("it has those for {}", known.join(", "))));
                 }
                 None => None,
             };
@@ -81,29 +80,27 @@ fn source(section: &str, options: &Options<'_>, arch: &str) -> Result<Option<Sou
         }
         "git" => {
             let reference = text("reference")?.ok_or_else(|| {
-                Error::bad_input(format!("[{section}] is a git source without a `reference`"))
-                    .hint("name a branch, a tag or a commit")
+                let problem = format!("[{section}] is a git source without a `reference`");
+                refused("type", problem, "name a branch, a tag or a commit")
             })?;
-            Kind::Git(GitAddress {
-                remote: location,
-                login: None,
-                reference: Some(reference),
-                subdir: String::new(),
-                checksum: None,
-                keep_git_dir: Some(true),
-                submodules: false,
-            })
+            let address = GitAddress::of_repository(&location).map_err(|why| {
+                refused("location", format!("the `location` of [{section}] names no git repository: {why}"), HTTPS)
+            })?;
+            Kind::Git(GitAddress { reference: Some(reference), keep_git_dir: Some(true), submodules: false, ..address })
         }
         _ => {
             let path = PathBuf::from(location);
             if !path.exists() {
-                return Err(Error::bad_input(format!("[{section}] names {}, which is not there", path.display())));
+                let problem = format!("[{section}] names {}, which is not there", path.display());
+                return Err(refused("location", problem, "a local source is a directory or an archive"));
             }
             Kind::Local(path)
         }
     };
-    Ok(Some(Source { name: section.to_owned(), kind }))
+    Ok(Some(Source { name: section.to_owned(), origin: options.origin(section, "location"), kind }))
 }
+
+const HTTPS: &str = "a repository on this machine is a `local` source, or is named as `git://`, `ssh://` or `https://`";
 
 /// Writes what an image takes into its directory: `NAME-archive`, `plugins-archive` and `additions-archive`.
 pub fn write(sources: &Sources, dir: &Path, fetcher: &Fetcher, caller: &Caller<'_>) -> Result<()> {
@@ -146,14 +143,22 @@ fn archive(source: &Source, to: &Path, fetcher: &Fetcher, caller: &Caller<'_>) -
     let copied = |from: &Path| {
         fs::copy(from, to).map(drop).unusable(|| format!("cannot copy {} to {}", from.display(), to.display()))
     };
-    let failed = |e: Error| e.context(format!("cannot get the source [{}]", source.name));
+    let failed = |e: Error| e.context(format!("cannot get the source [{}] ({})", source.name, source.origin));
     match &source.kind {
         Kind::Local(path) if path.is_dir() => pack(path, &last(path), to),
         Kind::Local(path) => copied(path),
         Kind::Url(file) => {
             let pin = fetcher.pin(&Remote::File(file.clone()), caller).map_err(failed)?;
             let Pin::File { digest, .. } = &pin else { return Err(Error::failed("a file without a digest")) };
-            copied(&fetcher.file(file, digest, caller).map_err(failed)?.path)
+            let fetched = fetcher.file(file, digest, caller).map_err(|e| match e.kind() {
+                // Only another content than the section's own `sha256` fails so.
+                crate::error::Kind::Failed if file.checksum.is_some() => {
+                    let wrong = Error::bad_input("what its address has is not what `sha256` says");
+                    failed(e.causes().iter().fold(wrong, |wrong, cause| wrong.cause(cause)))
+                }
+                _ => failed(e),
+            })?;
+            copied(&fetched.path)
         }
         Kind::Git(address) => {
             let pin = fetcher.pin(&Remote::Git(address.clone()), caller).map_err(failed)?;
@@ -211,7 +216,7 @@ pub fn pack(dir: &Path, name: &str, to: &Path) -> Result<()> {
 
 /// Unpacks a plugin or an addition beside the others.
 fn unpack(source: &Source, path: &Path, into: &Path) -> Result<()> {
-    let say = || format!("cannot unpack the source [{}]", source.name);
+    let say = || format!("cannot unpack the source [{}] ({})", source.name, source.origin);
     let mut file = fs::File::open(path).unusable(say)?;
     let mut magic = [0; 6];
     let length = file.read(&mut magic).unusable(say)?;

@@ -94,24 +94,27 @@ impl Value {
         }
     }
 
-    /// What `json.dump(value, indent=…)` writes.
-    pub fn json(&self, indent: usize) -> String {
+    /// What `json.dump(value, indent=…)` writes; without an indent it is one line.
+    pub fn json(&self, indent: Option<usize>) -> String {
         let mut out = String::new();
         self.write_json(indent, 0, &mut out);
         out
     }
 
-    fn write_json(&self, indent: usize, depth: usize, out: &mut String) {
+    fn write_json(&self, indent: Option<usize>, depth: usize, out: &mut String) {
         let line = |out: &mut String, depth: usize| {
-            out.push('\n');
-            out.extend(std::iter::repeat_n(' ', indent * depth));
+            if let Some(indent) = indent {
+                out.push('\n');
+                out.extend(std::iter::repeat_n(' ', indent * depth));
+            }
         };
+        let comma = if indent.is_some() { "," } else { ", " };
         let quoted = |text: &str| serde_json::Value::from(text).to_string();
         match self {
             Value::List(items) if !items.is_empty() => {
                 out.push('[');
                 for (index, item) in items.iter().enumerate() {
-                    out.push_str(if index == 0 { "" } else { "," });
+                    out.push_str(if index == 0 { "" } else { comma });
                     line(out, depth + 1);
                     item.write_json(indent, depth + 1, out);
                 }
@@ -121,7 +124,7 @@ impl Value {
             Value::Dict(entries) if !entries.is_empty() => {
                 out.push('{');
                 for (index, (key, value)) in entries.iter().enumerate() {
-                    out.push_str(if index == 0 { "" } else { "," });
+                    out.push_str(if index == 0 { "" } else { comma });
                     line(out, depth + 1);
                     out.push_str(&format!("{}: ", quoted(key)));
                     value.write_json(indent, depth + 1, out);

@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Parser as _;
+use rayon::prelude::*;
 
 use crate::cli::args::{Cli, Command};
+use crate::cli::kolla_build::summary::Ends;
 use crate::cli::workspace::store_path;
 use crate::cli::{App, build, machine};
-use crate::error::{Error, Result};
+use crate::error::{Context as _, Error, Result};
 use crate::event::{Cancel, Event, Sink};
 use crate::fetch::Fetcher;
 use crate::kolla::house;
@@ -20,15 +23,18 @@ use crate::kolla::sources::{self, Sources};
 use crate::kolla::value::Value;
 use crate::net::Caller;
 
+const SOURCES_AT_ONCE: usize = 8;
+
 /// What has no meaning here, said once when somebody asks for it.
-const WITHOUT_MEANING: [(&str, &str); 7] = [
-    ("skip_existing", "what is unchanged is reused"),
+const WITHOUT_MEANING: [(&str, &str); 8] = [
+    ("debug", "logs are whole anyway"),
     ("keep", "a failed step's files are kept in the store; `kollage shell IMAGE` opens them"),
-    ("buildkit", "the engine is Kollage's own"),
-    ("buildkit_builder", "the engine is Kollage's own"),
-    ("push_threads", "blobs are pushed side by side anyway"),
-    ("podman_base_url", "the engine is Kollage's own"),
-    ("locals_base", "a local source names its whole path"),
+    ("buildkit", "an engine is used as it is; `kollage build --engine` knows more of them"),
+    ("buildkit_builder", "an engine is used as it is; `kollage build --engine` knows more of them"),
+    ("podman_base_url", "Podman is found where CONTAINER_HOST says, or at its usual place"),
+    ("squash", "layers stay as they are, or nothing of them could be reused"),
+    ("squash_cleanup", "nothing is squashed"),
+    ("squash_tmp_dir", "nothing is squashed"),
 ];
 
 pub fn run(
@@ -43,8 +49,11 @@ pub fn run(
             app.say(&format!("note: `{}` has no meaning here: {why}", key.replace('_', "-")));
         }
     }
-    if options.flag("squash")? {
-        return Err(Error::bad_input("`--squash` is not in this version").hint("leave it out; every image is built"));
+    let mode = options.text("network_mode")?.filter(|mode| !["none", "host"].contains(&mode.as_str()));
+    if let Some(mode) = mode {
+        app.say(&format!(
+            "note: the network mode `{mode}` has no meaning here: steps have the machine's network, or none"
+        ));
     }
     if !images.iter().any(|image| image.status == Status::Matched) {
         return Err(Error::bad_input("no image is selected").hint("`--list-images` without a pattern shows all"));
@@ -61,17 +70,32 @@ pub fn run(
         super::apt_files(options, base)?;
     }
     let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
-    let fetcher = Fetcher::new(store, machine::fetch_options(&app.env)?);
-    let cancel = Cancel::new()?;
-    for (name, sources) in &wanted {
-        let Some(dir) = folders.get(name) else { continue };
-        let node: Arc<str> = name.as_str().into();
-        let told = Told(app);
-        sources::write(sources, dir, &fetcher, &Caller { node: &node, sink: &told, cancel: &cancel })?;
-        house::patches(settings, name, dir)?;
+    let mut limits = machine::fetch_options(&app.env)?;
+    if options.is_given("timeout")
+        && let Value::Int(seconds) = options.get("DEFAULT", "timeout")?
+    {
+        let limit = Duration::from_secs(u64::try_from(seconds).unwrap_or_default().max(1));
+        (limits.connect_timeout, limits.idle_timeout) = (limit, limit);
     }
+    let fetcher = Fetcher::new(store, limits);
+    let cancel = Cancel::new()?;
+    let told = Told(app);
+    // Most of the time is waited for others, so that there are more at once than processors.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(SOURCES_AT_ONCE).build();
+    pool.failed(|| "cannot start threads".into())?.install(|| {
+        wanted.par_iter().filter_map(|(name, sources)| Some((name, sources, folders.get(name)?))).try_for_each(
+            |(name, sources, dir)| {
+                let node: Arc<str> = name.as_str().into();
+                sources::write(sources, dir, &fetcher, &Caller { node: &node, sink: &told, cancel: &cancel })?;
+                house::patches(settings, name, dir)
+            },
+        )
+    })?;
     let mut arguments = vec!["kollage".to_owned(), "-C".into(), work.display().to_string(), "build".into()];
     arguments.extend(flags(options)?);
+    let summary = work.join("summary.json");
+    arguments.extend(["--summary-json-file".to_owned(), summary.display().to_string()]);
+    let _ = std::fs::remove_file(&summary);
     let chosen = skipped(options, images)?;
     arguments
         .extend(images.iter().filter(|image| chosen.contains(image.name.as_str())).map(|i| house::name(i, settings)));
@@ -81,7 +105,10 @@ pub fn run(
     let mut global = app.global.clone();
     global.directory = Some(work.clone());
     let inner = App { global, env: app.env.clone(), facts: app.facts.clone(), look: app.look };
-    let code = build::run(&inner, &args)?;
+    let mut code = build::run(&inner, &args)?;
+    let ends = Ends::read(&summary, images, options, settings)?;
+    ends.write(app, options)?;
+    code = ends.code(code, options)?;
     if options.text("work_dir")?.is_none() {
         let _ = std::fs::remove_dir_all(&work);
     }
@@ -157,9 +184,10 @@ fn flags(options: &Options<'_>) -> Result<Vec<String>> {
     if options.flag("quiet")? {
         flag("--progress", Some("quiet".into()));
     }
-    for (key, name) in
-        [("logs_dir", "--logs-dir"), ("summary_json_file", "--summary-json-file"), ("platform", "--platform")]
-    {
+    if options.is_given("push_threads") {
+        flag("--push-jobs", options.text("push_threads")?);
+    }
+    for (key, name) in [("logs_dir", "--logs-dir"), ("platform", "--platform")] {
         if let Some(value) = options.text(key)? {
             flag(name, Some(value));
         }

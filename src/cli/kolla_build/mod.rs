@@ -20,6 +20,7 @@ use crate::kolla::settings::Settings;
 use crate::kolla::tree::Tree;
 
 mod build;
+mod summary;
 mod template_only;
 
 const NAME: &str = "kolla-build";
@@ -85,7 +86,7 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
     }
     if options.flag("list_dependencies")? {
         return match images::dependencies(&images) {
-            Some(tree) => app.print(&tree.json(2)).map(|()| 0),
+            Some(tree) => app.print(&tree.json(Some(2))).map(|()| 0),
             None => app.print("Nothing matched!\n").map(|()| 0),
         };
     }
