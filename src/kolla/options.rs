@@ -176,6 +176,14 @@ impl<'a> Options<'a> {
         self.given.insert((DEFAULT.into(), key.into()), Given { values, origin: Origin::CommandLine });
     }
 
+    /// What an option is when nobody sets it: it follows from others, and addresses of sources refer to it.
+    pub fn default(&mut self, key: &str, value: String) {
+        let main = self.known.get_mut(DEFAULT).into_iter().flatten();
+        for option in main.filter(|option| option.key() == key) {
+            option.default = Value::Text(value.clone());
+        }
+    }
+
     /// Sections that the release or a file has.
     pub fn sections(&self) -> BTreeSet<&str> {
         self.known.keys().chain(&self.sections).map(String::as_str).collect()

@@ -136,6 +136,13 @@ impl Settings {
         Ok(settings)
     }
 
+    /// Options that follow from others when nobody sets them.
+    pub fn derived(&self) -> Vec<(&'static str, String)> {
+        let value = |name: &str| self.values.get(name).map(ToString::to_string).unwrap_or_default();
+        let branches = ["openstack_branch", "openstack_branch_slashed", "debian_arch"].map(|key| (key, value(key)));
+        branches.into_iter().chain([("base_tag", value("base_distro_tag")), ("tag", self.tag.clone())]).collect()
+    }
+
     /// What pip is told by ARG, behind the first FROM.
     pub fn with_pip_arguments(&self, text: String) -> String {
         if self.pip_arguments.is_empty() {

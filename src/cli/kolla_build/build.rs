@@ -1,7 +1,7 @@
 //! Building a Kolla tree: its images as a catalogue, built by `kollage build` with what kolla-build's options mean there.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,13 +37,7 @@ const WITHOUT_MEANING: [(&str, &str); 8] = [
     ("squash_tmp_dir", "nothing is squashed"),
 ];
 
-pub fn run(
-    app: &App,
-    options: &Options<'_>,
-    settings: &Settings,
-    roots: &[PathBuf],
-    images: &mut [Image],
-) -> Result<u8> {
+pub fn run(app: &App, options: &Options<'_>, settings: &Settings, roots: &[PathBuf], images: &[Image]) -> Result<u8> {
     for (key, why) in WITHOUT_MEANING {
         if options.is_given(key) {
             app.say(&format!("note: `{}` has no meaning here: {why}", key.replace('_', "-")));
@@ -58,14 +52,48 @@ pub fn run(
     if !images.iter().any(|image| image.status == Status::Matched) {
         return Err(Error::bad_input("no image is selected").hint("`--list-images` without a pattern shows all"));
     }
+    let work = super::work_dir(options)?;
+    catalogue(app, options, settings, roots, images, &work)?;
+    let mut arguments = vec!["kollage".to_owned(), "-C".into(), work.display().to_string(), "build".into()];
+    arguments.extend(flags(options)?);
+    let summary = work.join("summary.json");
+    arguments.extend(["--summary-json-file".to_owned(), summary.display().to_string()]);
+    let _ = std::fs::remove_file(&summary);
+    let chosen = skipped(options, images)?;
+    arguments
+        .extend(images.iter().filter(|image| chosen.contains(image.name.as_str())).map(|i| house::name(i, settings)));
+    let cli = Cli::try_parse_from(&arguments)
+        .map_err(|e| Error::bad_input("these options cannot be carried out together").cause(e))?;
+    let Command::Build(args) = cli.command else { return Err(Error::failed("`build` is no build")) };
+    let mut global = app.global.clone();
+    global.directory = Some(work.clone());
+    let inner = App { global, env: app.env.clone(), facts: app.facts.clone(), look: app.look };
+    let mut code = build::run(&inner, &args)?;
+    let ends = Ends::read(&summary, images, options, settings)?;
+    ends.write(app, options)?;
+    code = ends.code(code, options)?;
+    if options.text("work_dir")?.is_none() {
+        let _ = std::fs::remove_dir_all(&work);
+    }
+    Ok(code)
+}
+
+/// Writes the selected images as a catalogue into `work`, with all that they are made from.
+pub fn catalogue(
+    app: &App,
+    options: &Options<'_>,
+    settings: &Settings,
+    roots: &[PathBuf],
+    images: &[Image],
+    work: &Path,
+) -> Result<()> {
     let arch = if settings.base_arch == "aarch64" { "arm64" } else { "amd64" };
     // Everything that is wrong with a source is found before anything is fetched.
     let mut wanted: Vec<(String, Sources)> = Vec::new();
     for image in images.iter().filter(|image| image.status == Status::Matched) {
         wanted.push((image.name.clone(), sources::sources(image, options, arch)?));
     }
-    let work = super::work_dir(options)?;
-    let folders = house::write(&work, images, settings, roots, &build_args(options)?)?;
+    let folders = house::write(work, images, settings, roots, &build_args(options)?)?;
     if let Some(base) = folders.get("base") {
         super::apt_files(options, base)?;
     }
@@ -90,29 +118,7 @@ pub fn run(
                 house::patches(settings, name, dir)
             },
         )
-    })?;
-    let mut arguments = vec!["kollage".to_owned(), "-C".into(), work.display().to_string(), "build".into()];
-    arguments.extend(flags(options)?);
-    let summary = work.join("summary.json");
-    arguments.extend(["--summary-json-file".to_owned(), summary.display().to_string()]);
-    let _ = std::fs::remove_file(&summary);
-    let chosen = skipped(options, images)?;
-    arguments
-        .extend(images.iter().filter(|image| chosen.contains(image.name.as_str())).map(|i| house::name(i, settings)));
-    let cli = Cli::try_parse_from(&arguments)
-        .map_err(|e| Error::bad_input("these options cannot be carried out together").cause(e))?;
-    let Command::Build(args) = cli.command else { return Err(Error::failed("`build` is no build")) };
-    let mut global = app.global.clone();
-    global.directory = Some(work.clone());
-    let inner = App { global, env: app.env.clone(), facts: app.facts.clone(), look: app.look };
-    let mut code = build::run(&inner, &args)?;
-    let ends = Ends::read(&summary, images, options, settings)?;
-    ends.write(app, options)?;
-    code = ends.code(code, options)?;
-    if options.text("work_dir")?.is_none() {
-        let _ = std::fs::remove_dir_all(&work);
-    }
-    Ok(code)
+    })
 }
 
 /// What is fetched, told as it happens.

@@ -19,7 +19,7 @@ use crate::kolla::render;
 use crate::kolla::settings::Settings;
 use crate::kolla::tree::Tree;
 
-mod build;
+pub(super) mod build;
 mod summary;
 mod template_only;
 
@@ -36,10 +36,8 @@ pub fn called(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
 
 pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
     let tree = Tree::open(&find_tree(app, &args.arguments)?)?;
-    let declared = options::declared(&tree, "_CLI_OPTS");
-    let command = command(&declared, &tree);
-    let matches = match command.try_get_matches_from(args.arguments.iter()) {
-        Ok(matches) => matches,
+    let (mut options, settings) = match read(app, &tree, &args.arguments)? {
+        Ok(read) => read,
         Err(error) => {
             let code = if error.use_stderr() { Kind::BadInput.exit_code() } else { 0 };
             // Nothing can be done about a closed stream.
@@ -47,21 +45,6 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
             return Ok(code);
         }
     };
-    let environment = app.env.whole();
-    let mut options = Options::new(&tree, &rustix::system::uname().machine().to_string_lossy());
-    for path in config_files(app, &matches)? {
-        let text = crate::text::read_to_string(&path)
-            .map_err(|e| Error::bad_input(format!("cannot read {}", path.display())).cause(e))?;
-        options.file(&SourceFile::new(path, text))?;
-    }
-    options.environment(&environment);
-    for option in &declared {
-        if let Some(values) = given(&matches, option) {
-            options.command_line(&option.key(), values);
-        }
-    }
-    let date = Timestamp::now().strftime("%Y%m%d").to_string();
-    let settings = Settings::new(&options, &environment, &date)?;
     let roots: Vec<PathBuf> =
         std::iter::once(tree.docker.clone()).chain(settings.docker_dir.iter().map(PathBuf::from)).collect();
     let rendered = render::render(&settings, &options, &roots)?;
@@ -90,7 +73,38 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
             None => app.print("Nothing matched!\n").map(|()| 0),
         };
     }
-    build::run(app, &options, &settings, &roots, &mut images)
+    build::run(app, &options, &settings, &roots, &images)
+}
+
+/// What files, the environment and the command line say, and what follows from it; or what is wrong with the command line.
+pub(super) fn read<'a>(
+    app: &App,
+    tree: &'a Tree,
+    arguments: &[OsString],
+) -> Result<std::result::Result<(Options<'a>, Settings), clap::Error>> {
+    let declared = options::declared(tree, "_CLI_OPTS");
+    let matches = match command(&declared, tree).try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut options = Options::new(tree, &rustix::system::uname().machine().to_string_lossy());
+    for path in config_files(app, &matches)? {
+        let text = crate::text::read_to_string(&path)
+            .map_err(|e| Error::bad_input(format!("cannot read {}", path.display())).cause(e))?;
+        options.file(&SourceFile::new(path, text))?;
+    }
+    options.environment(&app.env.whole());
+    for option in &declared {
+        if let Some(values) = given(&matches, option) {
+            options.command_line(&option.key(), values);
+        }
+    }
+    let date = Timestamp::now().strftime("%Y%m%d").to_string();
+    let settings = Settings::new(&options, &app.env.whole(), &date)?;
+    for (key, value) in settings.derived() {
+        options.default(key, value);
+    }
+    Ok(Ok((options, settings)))
 }
 
 /// `--work-dir`, or a directory of this run's own.
