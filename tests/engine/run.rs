@@ -1,5 +1,7 @@
 //! RUN steps of the embedded engine: what a step sees, what it may do, and what stays of it.
 
+use std::os::unix::fs::MetadataExt as _;
+
 use crate::lab::{Lab, Setup, is_root};
 use kollage::dockerfile::step::Entitlement;
 use kollage::engine::embedded::Options;
@@ -98,6 +100,13 @@ fn nothing_that_was_lent_stays_in_the_layer() {
     assert_eq!(lab.top_layer(&built), ["lines"]);
     let config = serde_json::to_string(&built.config).unwrap();
     assert!(!config.contains("kollage/ca") && !config.contains("pass-word"), "{config}");
+
+    // As Kolla's haproxy image does.
+    let built = lab.build("RUN mkdir /run/own && chown -R 1000:1000 /run /etc && stat -c %u $SSL_CERT_FILE").unwrap();
+    let top = lab.top_layer(&built);
+    assert!(top.contains(&"run/own/".to_owned()) && !top.iter().any(|path| path.contains("kollage")), "{top:?}");
+    assert!(!top.iter().any(|path| path.contains("hosts") || path.contains("resolv")), "{top:?}");
+    assert_eq!(std::fs::metadata(bundle.path()).unwrap().uid(), 0);
 
     // /etc is made by the step alone: what was lent lies in it, and stays out of it.
     let built = lab.build("RUN rm -rf /var /usr/lib && mkdir /run/mine && echo x > /etc/new").unwrap();

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Context as _, Result};
 
+/// The directory of what is there for a step of the embedded engine alone.
+pub const DIRECTORY: &str = "/run/kollage";
+
 /// Where a step sees the bundle, and the configuration that makes apt use it.
 pub struct Places {
     pub bundle: &'static str,

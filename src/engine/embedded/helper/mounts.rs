@@ -15,9 +15,10 @@ use rustix::pty::OpenptFlags;
 
 use super::inroot::{Made, Owner, Root, kind_of, proc_path};
 use super::overlay::{self, Place, Point};
+
 use super::spec::{LentFile, LentSource, MountSpec, MountSpecKind, RunSpec, TerminalSize};
 use super::{copy, isolate, overlay::mount_tree};
-use crate::engine::embedded::fs_error;
+use crate::engine::embedded::{fs_error, lend};
 use crate::error::{Context as _, Error, Result};
 use crate::image::layer::standin;
 use crate::userns;
@@ -64,15 +65,7 @@ enum What {
 }
 
 pub fn prepare(place: &Place, spec: &RunSpec) -> Result<Prepared> {
-    let mut sources = Vec::new();
-    for (number, lent) in spec.lent.iter().enumerate() {
-        sources.push(Source {
-            what: What::Bind(lend(place, number, &lent.source)?),
-            target: PathBuf::from(&lent.target),
-            directory: false,
-            flags: MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC,
-        });
-    }
+    let mut sources = lend(place, &spec.lent)?;
     let lent = sources.len();
     let secrets = Secrets::new(place, spec)?;
     for (number, wanted) in spec.mounts.iter().enumerate() {
@@ -93,18 +86,38 @@ pub fn prepare(place: &Place, spec: &RunSpec) -> Result<Prepared> {
     Ok(prepared)
 }
 
-/// Where the file is that is lent: the host's own, or a text that is written for the step.
-fn lend(place: &Place, number: usize, source: &LentSource) -> Result<PathBuf> {
-    match source {
-        LentSource::Host(path) => Ok(path.0.clone()),
-        LentSource::Text(text) => {
-            let path = place.in_memory(format!("lent{number}"));
-            std::fs::write(&path, &text.0)
-                .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)))
-                .unusable(|| format!("cannot write `{}`", path.display()))?;
-            Ok(path)
-        }
+/// What is lent: copies in memory, which a step may change as it likes (`chown -R` of what is around them). Those in the
+/// directory that is for them alone are mounted with it, so that nothing of it gets into a layer either.
+fn lend(place: &Place, lent: &[LentFile]) -> Result<Vec<Source>> {
+    let own = place.in_memory("lent");
+    let mut sources = Vec::new();
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    for (number, LentFile { target, source }) in lent.iter().enumerate() {
+        let target = PathBuf::from(target);
+        let path = match target.strip_prefix(lend::DIRECTORY) {
+            Ok(name) => {
+                if !own.is_dir() {
+                    std::fs::create_dir(&own).unusable(|| format!("cannot make `{}`", own.display()))?;
+                    let target = PathBuf::from(lend::DIRECTORY);
+                    sources.push(Source { what: What::Bind(own.clone()), target, directory: true, flags });
+                }
+                own.join(name)
+            }
+            Err(_) => {
+                let path = place.in_memory(format!("lent{number}"));
+                sources.push(Source { what: What::Bind(path.clone()), target, directory: false, flags });
+                path
+            }
+        };
+        let written = match source {
+            LentSource::Host(from) => std::fs::copy(&from.0, &path).map(drop),
+            LentSource::Text(text) => std::fs::write(&path, &text.0),
+        };
+        written
+            .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)))
+            .unusable(|| format!("cannot write `{}`", path.display()))?;
     }
+    Ok(sources)
 }
 
 /// The mount points that every step needs.

@@ -129,7 +129,7 @@ pub struct RunSpec {
     pub trees: Vec<Vec<RawPath>>,
     pub process: ProcessSpec,
     pub mounts: Vec<MountSpec>,
-    /// Files of the host's that are lent: mounted read-only where nothing of them stays in the layer.
+    /// Files of the host's that are lent: copies, mounted where nothing of them stays in the layer.
     pub lent: Vec<LentFile>,
     pub hostname: String,
     /// A network namespace of its own, with nothing but a loopback.
