@@ -1,6 +1,8 @@
 //! Jinja2 as Kolla's templates were written for, said in minijinja's terms: line ends and string literals before a
 //! template is compiled, Python's words when a value is printed.
 
+use std::ops::Range;
+
 use minijinja::value::ValueKind;
 use minijinja::{Error, Output, State, Value};
 
@@ -15,26 +17,30 @@ pub fn source(text: &str) -> String {
         return text;
     }
     let mut out = String::with_capacity(text.len());
-    let mut rest = text.as_str();
-    while let Some(at) = rest.find('{') {
-        let (before, tag) = rest.split_at(at);
-        out.push_str(before);
-        let length = match tag.as_bytes().get(1) {
+    let mut at = 0;
+    while let Some(tag) = tag_after(&text, at) {
+        out.push_str(&text[at..tag.start]);
+        out.push_str(&literals(&text[tag.clone()]));
+        at = tag.end;
+    }
+    out.push_str(&text[at..]);
+    out
+}
+
+/// The next tag that is an expression or a statement, past comments and what is raw.
+pub(super) fn tag_after(text: &str, from: usize) -> Option<Range<usize>> {
+    let mut at = from;
+    while let Some(more) = text[at..].find('{') {
+        at += more;
+        let tag = &text[at..];
+        at += match tag.as_bytes().get(1) {
             Some(b'#') => tag.find("#}").map_or(tag.len(), |end| end + 2),
             Some(b'{' | b'%') if is_raw(tag) => tag.find("endraw").map_or(tag.len(), |end| end + 6),
-            Some(b'{' | b'%') => {
-                let length = tag_length(tag);
-                out.push_str(&literals(&tag[..length]));
-                rest = &tag[length..];
-                continue;
-            }
+            Some(b'{' | b'%') => return Some(at..at + tag_length(tag)),
             _ => 1,
         };
-        out.push_str(&tag[..length]);
-        rest = &tag[length..];
     }
-    out.push_str(rest);
-    out
+    None
 }
 
 fn is_raw(tag: &str) -> bool {
@@ -61,7 +67,7 @@ fn tag_length(tag: &str) -> usize {
 }
 
 /// Of a literal with its quotes.
-fn literal_length(text: &str, quote: char) -> usize {
+pub(super) fn literal_length(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
         match c {

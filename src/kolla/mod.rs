@@ -2,8 +2,9 @@
 //!
 //! `tree` finds the templates and the tables of a release, which `python` and `yaml` read as data; `options` are what the
 //! release can be told, `ini` how a file tells it; `settings` is what follows from them, `render` what Kolla's templates
-//! give then (`images` which of them are built), with `dialect` for what Jinja2 does otherwise than minijinja and `repos` for the functions of templates. `sources` fetches what images are
-//! made from, `house` writes it all down as a catalogue of Kollage's, which is built like any other.
+//! give then (`images` which of them are built), with `dialect` for what Jinja2 does otherwise than minijinja, `refused`
+//! for what cannot be made equal, and `repos` for the functions of templates. `sources` fetches what images are made from,
+//! `house` writes it all down as a catalogue of Kollage's, which is built like any other.
 
 pub mod dialect;
 pub mod house;
@@ -11,6 +12,7 @@ pub mod images;
 pub mod ini;
 pub mod options;
 mod python;
+mod refused;
 pub mod render;
 mod repos;
 pub mod settings;

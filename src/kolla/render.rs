@@ -12,6 +12,7 @@ use crate::diag::{Diagnostic, Diagnostics, SourceFile};
 use crate::error::{Error, Result};
 use crate::kolla::dialect;
 use crate::kolla::options::Options;
+use crate::kolla::refused;
 use crate::kolla::repos::Repos;
 use crate::kolla::settings::Settings;
 use crate::kolla::value::Value;
@@ -72,12 +73,17 @@ pub fn render(settings: &Settings, options: &Options<'_>, roots: &[PathBuf]) -> 
             Ok(Rendered { name, path: path.clone(), text: settings.with_pip_arguments(text) })
         })
         .collect();
-    let mut problems = Diagnostics::default();
+    let mut problems = {
+        let files = files.lock().unwrap_or_else(PoisonError::into_inner);
+        refused::check(files.values(), changed.as_ref())
+    };
     let mut images = Vec::with_capacity(rendered.len());
     for one in rendered {
         match one {
             Ok(image) => images.push(image),
-            Err(problem) => problems.push(*problem),
+            // What is refused fails in other words as well.
+            Err(problem) if !problems.0.iter().any(|known| same_line(known, &problem)) => problems.push(*problem),
+            Err(_) => {}
         }
     }
     if !problems.is_empty() {
@@ -88,6 +94,10 @@ pub fn render(settings: &Settings, options: &Options<'_>, roots: &[PathBuf]) -> 
         Some(twice) => Err(Error::bad_input(format!("two directories of the tree are called `{}`", twice.name))),
         None => Ok(images),
     }
+}
+
+fn same_line(a: &Diagnostic, b: &Diagnostic) -> bool {
+    matches!((&a.place, &b.place), (Some(a), Some(b)) if a.line() == b.line())
 }
 
 /// Directories with a template, below `docker`.

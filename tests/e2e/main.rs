@@ -19,6 +19,7 @@ mod export;
 mod fetch;
 mod images;
 mod interrupt;
+mod kolla;
 mod little;
 mod lock;
 mod options;

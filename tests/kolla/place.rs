@@ -92,7 +92,8 @@ pub fn theirs(release: &Path, calls: &[Call]) -> Vec<Vec<u8>> {
         let mut environment: BTreeMap<&str, &str> =
             call.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let room = room.path().to_str().unwrap();
-        environment.insert("HOME", room);
+        // Kolla leaves directories behind where it keeps what is temporary.
+        environment.extend([("HOME", room), ("TMPDIR", room)]);
         let job = serde_json::json!({ "arguments": call.arguments, "environment": environment, "room": room });
         jobs.push_str(&format!("{job}\n"));
     }

@@ -26,15 +26,14 @@ use crate::net::Caller;
 const SOURCES_AT_ONCE: usize = 8;
 
 /// What has no meaning here, said once when somebody asks for it.
-const WITHOUT_MEANING: [(&str, &str); 8] = [
+const WITHOUT_MEANING: [(&str, &str); 7] = [
     ("debug", "logs are whole anyway"),
     ("keep", "a failed step's files are kept in the store; `kollage shell IMAGE` opens them"),
     ("buildkit", "an engine is used as it is; `kollage build --engine` knows more of them"),
     ("buildkit_builder", "an engine is used as it is; `kollage build --engine` knows more of them"),
     ("podman_base_url", "Podman is found where CONTAINER_HOST says, or at its usual place"),
-    ("squash", "layers stay as they are, or nothing of them could be reused"),
-    ("squash_cleanup", "nothing is squashed"),
-    ("squash_tmp_dir", "nothing is squashed"),
+    ("squash_cleanup", "nothing else is left of what is squashed"),
+    ("squash_tmp_dir", "what is squashed is the store's from the beginning"),
 ];
 
 pub fn run(app: &App, options: &Options<'_>, settings: &Settings, roots: &[PathBuf], images: &[Image]) -> Result<u8> {
@@ -197,6 +196,9 @@ fn flags(options: &Options<'_>) -> Result<Vec<String>> {
         if let Some(value) = options.text(key)? {
             flag(name, Some(value));
         }
+    }
+    if options.flag("squash")? {
+        flag("--squash", None);
     }
     if options.flag("push")? {
         flag("--push", None);

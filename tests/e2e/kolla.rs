@@ -1,0 +1,308 @@
+//! `kollage kolla-build` on a small tree of our own, from its sources to the summary; what Kolla's own program makes of its
+//! own tree is compared in tests/kolla.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::fetch::{Daemon, Web, repository};
+use crate::sandbox::{Ran, Sandbox, busybox_rootfs, is_root};
+
+/// The options of a release that a build reads.
+const CONFIG: &str = "\
+OPENSTACK_RELEASE = '1.0'
+DEFAULT_BASE_TAGS = {'debian': {'name': 'debian', 'tag': 'small'}}
+DISTRO_PRETTY_NAME = {'debian': 'Small'}
+_PROFILE_OPTS = [
+    cfg.ListOpt('some', default=['^app-api$']),
+]
+_CLI_OPTS = [
+    cfg.StrOpt('base', short='b', default='debian', choices=['debian']),
+    cfg.StrOpt('base-tag', default='latest'),
+    cfg.StrOpt('base-image'),
+    cfg.StrOpt('base-arch', default=hostarch, choices=['x86_64', 'aarch64']),
+    cfg.BoolOpt('use-dumb-init', default=True),
+    cfg.BoolOpt('debug', short='d', default=False),
+    cfg.BoolOpt('skip-parents', default=False),
+    cfg.BoolOpt('skip-existing', default=False),
+    cfg.DictOpt('build-args'),
+    cfg.BoolOpt('keep', default=False),
+    cfg.BoolOpt('list-dependencies', short='l'),
+    cfg.BoolOpt('list-images'),
+    cfg.StrOpt('namespace', short='n', default='kolla'),
+    cfg.StrOpt('network_mode', default='host'),
+    cfg.BoolOpt('cache', default=True),
+    cfg.StrOpt('patches-path', default=None),
+    cfg.StrOpt('platform', default=None),
+    cfg.MultiOpt('profile', types.String(), short='p'),
+    cfg.BoolOpt('push', default=False),
+    cfg.IntOpt('push-threads', default=1, min=1),
+    cfg.IntOpt('retries', short='r', default=3, min=0),
+    cfg.MultiOpt('regex', types.String(), positional=True, required=False),
+    cfg.StrOpt('registry'),
+    cfg.StrOpt('save-dependency'),
+    cfg.StrOpt('format', short='f', default='json', choices=['json', 'none']),
+    cfg.StrOpt('summary-json-file'),
+    cfg.IntOpt('threads', short='T', default=8, min=1),
+    cfg.StrOpt('tag'),
+    cfg.BoolOpt('template-only', default=False),
+    cfg.IntOpt('timeout', default=120),
+    cfg.MultiOpt('template-override', types.String()),
+    cfg.MultiOpt('docker-dir', types.String(), short='D'),
+    cfg.StrOpt('logs-dir'),
+    cfg.BoolOpt('pull', default=True),
+    cfg.StrOpt('work-dir'),
+    cfg.BoolOpt('squash', default=False),
+    cfg.StrOpt('openstack-release', default=OPENSTACK_RELEASE),
+    cfg.StrOpt('openstack-release-codename', default='small'),
+    cfg.StrOpt('openstack-branch'),
+    cfg.StrOpt('openstack-branch-slashed'),
+    cfg.BoolOpt('docker-healthchecks', default=True),
+    cfg.BoolOpt('quiet', short='q', default=False),
+    cfg.BoolOpt('enable-unbuildable', default=False),
+    cfg.BoolOpt('summary', default=True),
+    cfg.StrOpt('image-name-prefix', default=''),
+    cfg.StrOpt('repos-yaml', default=''),
+    cfg.StrOpt('engine', default='docker', choices=['docker', 'podman']),
+]
+_BASE_OPTS = [
+    cfg.StrOpt('maintainer', default='Nobody'),
+    cfg.StrOpt('distro_package_manager', default=None),
+    cfg.StrOpt('base_package_type', default=None),
+    cfg.ListOpt('rpm_setup_config', default=[]),
+    cfg.StrOpt('apt_sources_list'),
+    cfg.StrOpt('apt_preferences'),
+    cfg.BoolOpt('clean_package_cache', default=True),
+    cfg.ListOpt('allowed-to-fail', default=[]),
+]
+";
+
+const APP: &str = "\
+FROM {{ namespace }}/{{ image_prefix }}base:{{ tag }}
+{% block app_header %}{% endblock %}
+ADD app-base-archive /source
+ADD plugins-archive /
+ADD additions-archive /
+COPY patches /patches
+RUN echo source: $(cat /source/*/f) plugins: $(ls /plugins) additions: $(ls /additions) patches: $(ls /patches)
+";
+
+struct Tree {
+    sandbox: Sandbox,
+}
+
+impl Tree {
+    fn new() -> Tree {
+        let tree = Tree { sandbox: Sandbox::new() };
+        busybox_rootfs(&tree.sandbox.path("base.tar"));
+        tree.write("kolla/common/config.py", CONFIG);
+        tree.write("kolla/common/sources.py", "SOURCES = {}\n");
+        tree.write("kolla/common/users.py", "USERS = {'app-user': {'uid': 42, 'gid': 42}}\n");
+        tree.write("kolla/image/unbuildable.py", "UNBUILDABLE_IMAGES = {'debian': {'never'}}\n");
+        tree.write("kolla/template/methods.py", "");
+        tree.write("kolla/template/repos.yaml", "deb: {}\n");
+        tree.write("docker/macros.j2", "");
+        tree.template(
+            "base",
+            "FROM {{ base_image }}:{{ base_distro_tag }}\nENV PATH=/bin\nRUN echo {{ image_name }}\n",
+        );
+        tree.template("app/app-base", APP);
+        let on = |parent: &str, line: &str| {
+            format!("FROM {{{{ namespace }}}}/{{{{ image_prefix }}}}{parent}:{{{{ tag }}}}\n{line}\n")
+        };
+        tree.template("app/app-api", &on("app-base", "RUN echo api"));
+        tree.template("broken", &on("base", "RUN echo about to fail; exit 7"));
+        tree.template("broken/broken-child", &on("broken", "RUN true"));
+        tree.template("never", &on("base", "RUN true"));
+        tree
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn template(&self, image: &str, text: &str) {
+        self.write(&format!("docker/{image}/Dockerfile.j2"), text);
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.sandbox.path("tree").join(name)
+    }
+
+    /// With `[app-base]` as given and all else of the file.
+    fn run(&self, config: &str, arguments: &[&str]) -> Ran {
+        let base = format!("rootfs:{}", self.sandbox.path("base.tar").display());
+        self.write("kolla-build.conf", &format!("[DEFAULT]\nbase_image = {base}\n{config}"));
+        let [tree, config] = ["", "kolla-build.conf"].map(|name| self.path(name).display().to_string());
+        let all = [&["kolla-build", "--kolla", &tree, "--config-file", &config, "--retries", "0"], arguments].concat();
+        self.sandbox.run(&all)
+    }
+
+    fn local(&self) -> String {
+        self.write("local/f", "content");
+        format!("[app-base]\ntype = local\nlocation = {}\n", self.path("local").display())
+    }
+}
+
+fn names(ran: &Ran, group: &str) -> Vec<String> {
+    let summary = ran.json();
+    summary[group].as_array().unwrap().iter().map(|image| image["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_tree_is_built_and_its_summary_is_kolla_s() {
+    if !is_root() {
+        return;
+    }
+    let tree = Tree::new();
+    let [plugin, addition] = ["plugin-one", "addition-one"].map(|name| {
+        tree.write(&format!("{name}/x"), "x");
+        tree.path(name).display().to_string()
+    });
+    tree.write("patches/app-base/series", "# first\none.patch\n");
+    tree.write("patches/app-base/one.patch", "");
+    tree.write("patches/app-base/other.patch", "");
+    let config = format!(
+        "patches_path = {}\n{}[app-base-plugin-p]\ntype = local\nlocation = {plugin}\n\
+         [app-base-additions-a]\ntype = local\nlocation = {addition}\n",
+        tree.path("patches").display(),
+        tree.local()
+    );
+    let logs = tree.path("logs");
+    let arguments = ["--logs-dir", logs.to_str().unwrap(), "--infra-rename"];
+    tree.run(&config, &arguments).exits(2).says("--infra-rename");
+    let ran = tree.run(&config, &[&arguments[..2], &["app", "never"]].concat()).ok();
+    assert_eq!(names(&ran, "built"), ["app-api", "app-base", "base"]);
+    assert_eq!(names(&ran, "not_matched"), ["broken", "broken-child"]);
+    assert_eq!(names(&ran, "unbuildable"), ["never"]);
+    let line =
+        "{\"built\": [{\"name\": \"app-api\"}, {\"name\": \"app-base\"}, {\"name\": \"base\"}], \"failed\": [], ";
+    assert!(ran.stdout.starts_with(line), "{}", ran.stdout);
+    let log = fs::read_to_string(logs.join("app-base.log")).unwrap();
+    let expected = "source: content plugins: plugin-one additions: addition-one patches: one.patch series";
+    assert!(log.contains(expected), "{log}");
+    let kept = tree.sandbox.run(&["store", "ls"]).ok();
+    assert!(kept.stdout.contains("kolla/app-api:1.0-debian-small"), "{}", kept.stdout);
+
+    // What is there counts as skipped where Kolla would skip it.
+    let file = tree.path("summary.json");
+    let ran = tree
+        .run(
+            &config,
+            &["-p", "some", "--skip-parents", "--skip-existing", "--summary-json-file", file.to_str().unwrap()],
+        )
+        .ok();
+    assert_eq!(ran.stdout, "");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("    \"skipped\": [\n        {\n            \"name\": \"app-api\"\n        },"), "{text}");
+    let ran = tree.run(&config, &["app", "--format", "none", "--keep", "--network_mode", "bridge"]).ok();
+    assert_eq!(ran.stdout, "");
+    ran.says("`keep` has no meaning here").says("the network mode `bridge` has no meaning here");
+}
+
+#[test]
+fn failures_are_told_as_kolla_tells_them() {
+    if !is_root() {
+        return;
+    }
+    let tree = Tree::new();
+    let logs = tree.path("logs");
+    let arguments = ["--logs-dir", logs.to_str().unwrap(), "broken"];
+    let ran = tree.run("", &arguments).exits(1);
+    let failed = &ran.json()["failed"];
+    assert_eq!(failed[0], serde_json::json!({"name": "broken", "status": "error"}));
+    assert_eq!(failed[1], serde_json::json!({"name": "broken-child", "status": "parent_error"}));
+    let link = fs::read_link(logs.join("000_FAILED_broken.log")).unwrap();
+    assert_eq!(link, Path::new("broken.log"));
+    assert!(fs::read_to_string(logs.join("broken.log")).unwrap().contains("about to fail"));
+    tree.run("allowed_to_fail = broken\n", &arguments).exits(1);
+    tree.run("allowed_to_fail = broken,broken-child\n", &arguments).ok();
+}
+
+#[test]
+fn what_templates_cannot_do_here_is_refused() {
+    let tree = Tree::new();
+    tree.template(
+        "base",
+        "FROM {{ base_image }}:{{ base_distro_tag }}\n{% set l = [] %}\n{% set x = l.append('a') %}\n",
+    );
+    let ran = tree.run("", &["--list-images"]).exits(2);
+    ran.says("docker/base/Dockerfile.j2:3:").says("`append` changes a value in place");
+    tree.template("base", "FROM {{ base_image }}:{{ base_distro_tag }}\n");
+    tree.template(
+        "app/app-base",
+        &format!("{APP}{{% block a %}}{{% set x = 1 %}}{{% block b %}}{{% endblock %}}{{% endblock %}}\n"),
+    );
+    tree.write("over.j2", "{% extends parent_template %}\n{% block b %}\n{{ x }}\n{% endblock %}\n");
+    let over = tree.path("over.j2").display().to_string();
+    let ran = tree.run("", &["--list-images", "--template-override", &over]).exits(2);
+    ran.says("over.j2:3:").says("block `b` uses `x`");
+}
+
+#[test]
+fn sources_are_part_of_what_an_image_is() {
+    if !is_root() {
+        return;
+    }
+    let tree = Tree::new();
+    let dir = tempfile::tempdir().unwrap();
+    let commit = repository(dir.path());
+    commit("one");
+    let daemon = Daemon::start(dir.path());
+    let git = format!("[app-base]\ntype = git\nreference = main\nlocation = git://{}/r.git\n", daemon.address);
+    let built = |config: &str| {
+        let ran = tree.run(config, &["--skip-existing", "^app-base$"]).ok();
+        let built = names(&ran, "built").contains(&"app-base".to_owned());
+        assert_eq!(built, !names(&ran, "skipped").contains(&"app-base".to_owned()));
+        built
+    };
+    assert!(built(&git));
+    assert!(!built(&git));
+    commit("two");
+    assert!(built(&git));
+    assert!(!built(&git));
+
+    let web = Web::start("content");
+    let url = format!("[app-base]\ntype = url\nlocation = http://me:hidden-word@{}/a.tar\n", web.host);
+    assert!(built(&url));
+    assert!(!built(&url));
+    *web.content.lock().unwrap() = "other content".into();
+    assert!(built(&url));
+    let found = Command::new("grep").args(["-rlF", "hidden-word"]).arg(tree.sandbox.path("store")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
+}
+
+#[test]
+fn what_is_wrong_with_a_source_is_said_with_its_place() {
+    let tree = Tree::new();
+    let web = Web::start("content");
+    let wrong = |source: &str, code: i32, says: &[&str]| {
+        let ran = tree.run(&format!("[app-base]\n{source}"), &["^app-base$"]).exits(code);
+        assert!(!ran.stderr.contains("hidden-word"), "{}", ran.stderr);
+        let all = says.iter().all(|text| ran.stderr.contains(text));
+        assert!(all, "{says:?} in {}", ran.stderr);
+    };
+    wrong("type = local\nlocation = /not/there\n", 2, &["kolla-build.conf:5:1", "/not/there", "[app-base]"]);
+    wrong("type = git\nlocation = https://example.org/x\n", 2, &["kolla-build.conf:4:1", "`reference`"]);
+    wrong("type = git\nreference = main\nlocation = /srv/x\n", 2, &["kolla-build.conf:6:1", "names no git repository"]);
+    wrong("type = loacl\n", 2, &["kolla-build.conf:4:1", "`local`"]);
+    let sum = "0".repeat(64);
+    let url = format!("type = url\nlocation = http://me:hidden-word@{}/f\n", web.host);
+    wrong(&format!("{url}sha256 = arm64:{sum},amd64:1\n"), 2, &["kolla-build.conf:6:1", "checksum for"]);
+    wrong(&format!("{url}sha256 = arm64:{sum},amd64:{sum}\n"), 2, &["[app-base]", "kolla-build.conf:5", "`sha256`"]);
+    // Nobody listens there.
+    let nobody = "type = git\nreference = main\nlocation = http://me:hidden-word@127.0.0.1:9/x.git\n";
+    wrong(nobody, 3, &["[app-base]", "kolla-build.conf:6"]);
+
+    // An archive that leads out of where it is unpacked.
+    let archive = tree.path("climbing.tar");
+    fs::create_dir_all(tree.path("a/b")).unwrap();
+    fs::write(tree.path("a/f"), "f").unwrap();
+    let tar = Command::new("tar").args(["-P", "-cf"]).arg(&archive).arg("../f").current_dir(tree.path("a/b")).status();
+    assert!(tar.unwrap().success());
+    let plugin = format!("{}[app-base-plugin-bad]\ntype = local\nlocation = {}\n", tree.local(), archive.display());
+    let ran = tree.run(&plugin, &["^app-base$"]).exits(2);
+    ran.says("leads out of the archive").says("[app-base-plugin-bad]").says("kolla-build.conf:8");
+}
