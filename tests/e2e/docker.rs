@@ -116,18 +116,25 @@ fn dockers_buildkit_builds_a_catalogue() {
     let more = ["--secret", &secret, "--add-host", "one=192.0.2.1", "--add-host", "two=192.0.2.2"];
     let built = build(&sandbox, &host, &more).ok().says("***");
     assert!(!built.stderr.contains("s3cret-value"), "{}", built.stderr);
-    // The places of its mounts are left behind, as in Docker.
-    let script = "cat /kept /length /one /tool; ls /t /c; test ! -s /word";
+    // An older one leaves the places of mounts behind.
+    let script = "cat /kept /length /one /tool; ls /t /c 2>/dev/null | grep -v : | grep .; test ! -s /word";
     let said = docker.run(&["run", "--rm", "--network=none", "kollage/app:debian-bookworm", "sh", "-c", script]);
-    assert_eq!(said, "kept\n12\n1tool\n/c:\n\n/t:\n");
+    assert_eq!(said, "kept\n12\n1tool\n");
 
     // What an older one doesn't know is said before anything is built.
+    sandbox.write(
+        "images/app/Dockerfile.j2",
+        "FROM {{ parent }}\nCOPY --link files /x\nRUN --network=none ulimit -n > /limit; ls /x >> /limit\n",
+    );
     if docker.run(&["version", "-f", "{{.Server.Version}}"]).starts_with("20.") {
-        sandbox.write("images/app/Dockerfile.j2", "FROM {{ parent }}\nCOPY --link files /x\nRUN --network=none true\n");
         let refused = build(&sandbox, &host, &[]).exits(2).says("nothing was built").says("too old for COPY --link");
         assert!(refused.stderr.contains(":2:") && refused.stderr.contains(":3:"), "{}", refused.stderr);
         sandbox.write("images/app/Dockerfile.j2", "FROM {{ parent }}\nRUN true\n");
         build(&sandbox, &host, &["--ulimit", "nofile=100"]).exits(2).says("too old for `--ulimit`");
+    } else {
+        build(&sandbox, &host, &["--ulimit", "nofile=100"]).ok();
+        let said = docker.run(&["run", "--rm", "--network=none", "kollage/app:debian-bookworm", "cat", "/limit"]);
+        assert_eq!(said, "100\none\n");
     }
 }
 
@@ -164,7 +171,8 @@ fn kept(docker: &Docker, sandbox: &Sandbox, image: &str) -> (String, Vec<String>
     let manifest: serde_json::Value = serde_json::from_slice(&fs::read(dir.join("manifest.json")).unwrap()).unwrap();
     let config = fs::read_to_string(dir.join(manifest[0]["Config"].as_str().unwrap())).unwrap();
     let last = manifest[0]["Layers"].as_array().unwrap().last().unwrap().as_str().unwrap();
-    let mut layer = tar::Archive::new(fs::File::open(dir.join(last)).unwrap());
+    let (_, layer) = kollage::image::layer::decompress::decompress(fs::File::open(dir.join(last)).unwrap()).unwrap();
+    let mut layer = tar::Archive::new(layer);
     let names = layer.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string());
     (config, names.collect())
 }
