@@ -68,7 +68,8 @@ struct State {
     /// Headers of an answer that begins an upload, and the host that takes its data.
     upload_headers: Mutex<(&'static str, Option<String>)>,
     begun: AtomicUsize,
-    tags_stay: AtomicBool,
+    /// The status with which a tag that is there refuses to be moved; 0: it doesn't.
+    tags_stay: AtomicUsize,
     /// The registry whose data comes here.
     of: Mutex<Option<Arc<State>>>,
     /// Requests that had credentials.
@@ -142,8 +143,8 @@ impl Fake {
     }
 
     /// Tags that are there are never moved.
-    pub(super) fn tags_stay(&self) {
-        self.state.tags_stay.store(true, Ordering::SeqCst);
+    pub(super) fn tags_stay(&self, status: u16) {
+        self.state.tags_stay.store(status.into(), Ordering::SeqCst);
     }
 
     /// What is at a path: `team/app/manifests/1`.
@@ -410,9 +411,10 @@ fn manifest(state: &State, method: &str, path: &str, headers: &BTreeMap<String, 
     let mut content = state.content.lock().unwrap();
     match method {
         "PUT" => {
-            if state.tags_stay.load(Ordering::SeqCst) && content.contains_key(path) && !id.contains(':') {
+            let stays = state.tags_stay.load(Ordering::SeqCst);
+            if stays != 0 && content.contains_key(path) && !id.contains(':') {
                 let why = r#"{"errors":[{"code":"DENIED","message":"tag is immutable"}]}"#;
-                return reply(412, "", why);
+                return reply(stays as u16, "", why);
             }
             let value: serde_json::Value = serde_json::from_slice(&sent).unwrap();
             let layers = value["layers"].as_array().cloned().unwrap_or_default();

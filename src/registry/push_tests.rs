@@ -323,9 +323,16 @@ fn a_release_is_there_as_a_whole_or_not_at_all() {
 fn immutable_tags_are_told() {
     let Some(case) = Case::new() else { return };
     done(&case.push(&[case.image("team/app:1", &image())]));
-    case.registry.tags_stay();
-    // It leads there already.
-    done(&case.push(&[case.image("team/app:1", &image())]));
+    // Each registry has a status of its own for it.
+    for status in [400, 403, 409, 412] {
+        case.registry.tags_stay(status);
+        // It leads there already.
+        done(&case.push(&[case.image("team/app:1", &image())]));
+        let error = case.push(&[case.image("team/app:1", &large())]).error.unwrap();
+        assert_eq!(error.kind(), Kind::Unusable);
+        let said = format!("refuses to move the tag team/app:1: {status} ");
+        assert!(error.to_string().contains(&said) && error.hint_text().unwrap().contains("--tag"), "{error}");
+    }
     let error = case.push(&[case.image("team/app:1", &large())]).error.unwrap();
     insta::assert_snapshot!(case.error(&error), @"
     the registry HOST refuses to move the tag team/app:1: 412 Precondition Failed: tag is immutable: no name was moved
