@@ -15,7 +15,7 @@ use crate::cli::entitlements::entitlements;
 use crate::cli::load;
 use crate::cli::machine::{self, Builder, EngineFlags};
 use crate::cli::no_cache::no_cache;
-use crate::cli::publish::{self, Publisher};
+use crate::cli::publishing::Publishing;
 use crate::cli::record;
 use crate::cli::secret::secrets;
 use crate::cli::ssh::agents;
@@ -28,7 +28,7 @@ use crate::daemon;
 use crate::diag::{Diagnostic, Diagnostics, SourceFile};
 use crate::dockerfile::Inputs;
 use crate::error::{Context as _, Error, Kind, Result};
-use crate::event::{Cancel, Event, Silent, Sink};
+use crate::event::{Cancel, Event, Sink};
 use crate::fetch::Pin;
 use crate::graph::assemble::assemble_one;
 use crate::graph::node::{Graph, Node, NodeKind};
@@ -37,6 +37,7 @@ use crate::image::archive::{self, ExportImage, Output};
 use crate::image::config::Platform;
 use crate::image::reference::Reference;
 use crate::image::store::Store;
+use crate::registry::push::Tally;
 use crate::report::logs::LogDir;
 use crate::report::progress::{self, Progress};
 use crate::report::record::recorder::Recorder;
@@ -111,7 +112,7 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
         second.refuse(&target.graph, &planned, &settings.surroundings)?;
     }
     preflight(&builder, &target.graph, &planned)?;
-    let publishing = Publishing::prepare(app, args, &target, &store)?;
+    let publishing = Publishing::prepare(app, args, &target.graph, &target.settings, target.root.as_deref(), &store)?;
     if planned.iter().any(|p| p.action != Action::Reuse) {
         machine::say_what_is_missing(app);
     }
@@ -120,15 +121,18 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     let session = Session::start(app, args, &store, &target.graph, cancel)?;
     let started = Instant::now();
     let options = Options { jobs: builder.jobs(args.how.jobs, &target.settings), fail_fast: args.how.fail_fast };
-    let results = Run {
+    let run = Run {
         planner: &planner,
         engine,
         options: &options,
         sink: &*session.sink,
         cancel: &session.cancel,
         expected: &expected,
-    }
-    .run();
+    };
+    let (results, ahead) = match &publishing {
+        None => (run.run(), Tally::default()),
+        Some(publishing) => publishing.alongside(&store, &run),
+    };
     let interrupted = session.interrupted();
     // What was learned is worth keeping whatever happened; losing it costs time only.
     let kept = table.save(&table_path).and(history.save(&target.graph, &results));
@@ -145,7 +149,7 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
             Err(error) => problem = Some(error),
         }
         if let (Some(publishing), None) = (&publishing, &problem) {
-            let (lines, error) = publishing.push(&store, &target.graph, &results, &session);
+            let (lines, error) = publishing.push(ahead, &store, &results, &run);
             run_summary.results.extend(lines);
             problem = error;
         }
@@ -456,61 +460,6 @@ fn write_outputs(
         lines.push(lost.map_or(line.clone(), |lost| format!("{line} ({lost})")));
     }
     Ok(lines)
-}
-
-/// What `--push` does once everything is built.
-struct Publishing {
-    publisher: Publisher,
-    /// By the name that a node gives its image.
-    names: BTreeMap<String, Reference>,
-}
-
-impl Publishing {
-    /// Asks everything that can be asked before the build.
-    fn prepare(app: &App, args: &Build, target: &Target, store: &Store) -> Result<Option<Publishing>> {
-        if !args.push {
-            return Ok(None);
-        }
-        let settings = &target.settings;
-        let registry = settings.build.registry.as_deref();
-        let selected = target.graph.nodes.iter().filter(|node| node.selected).filter_map(|node| node.spec());
-        let mut names = BTreeMap::new();
-        for name in selected.flat_map(|spec| &spec.names) {
-            names.insert(name.clone(), publish::target(name, registry)?);
-        }
-        if names.is_empty() {
-            return Err(
-                Error::bad_input("there is no name to push the image to").hint("give it one with `-t NAME[:TAG]`")
-            );
-        }
-        let mut publisher =
-            Publisher::new(app, &args.pushing, &args.registries, settings, store, target.root.as_deref())?;
-        if let Some(retries) = args.how.retries {
-            publisher.options.retry.attempts = retries.saturating_add(1);
-        }
-        let cancel = Cancel::new()?;
-        let all: Vec<Reference> = names.values().cloned().collect();
-        publisher.check(settings, &all, &Silent, &cancel).map_err(|e| e.context("nothing was built"))?;
-        Ok(Some(Publishing { publisher, names }))
-    }
-
-    fn push(
-        &self,
-        store: &Store,
-        graph: &Graph,
-        results: &[NodeResult],
-        session: &Session,
-    ) -> (Vec<String>, Option<Error>) {
-        let mut targets = Vec::new();
-        for (node, result) in graph.nodes.iter().zip(results).filter(|(node, _)| node.selected) {
-            let (Some(spec), Some(published)) = (node.spec(), &result.published) else { continue };
-            for name in spec.names.iter().filter_map(|name| self.names.get(name)) {
-                let manifest = published.digest.clone();
-                targets.push(publish::Target { node: node.name.clone(), name: name.clone(), manifest });
-            }
-        }
-        self.publisher.push(store, &targets, &*session.sink, &session.cancel)
-    }
 }
 
 /// Stands where a name is needed for something that has none and shows none.

@@ -12,7 +12,7 @@ use crate::deploy::files::{Change, Kind};
 use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::{BaseSource, Built, Ctl, Engine as _};
 use crate::error::{Error, Kind as ErrorKind, Result};
-use crate::event::{Cancel, Event, Sink};
+use crate::event::{Cancel, Silent};
 use crate::export::bake::{self, Bake};
 use crate::export::{self, HEAD, Jobs, Pipeline};
 use crate::graph::node::{Graph, NodeId, NodeKind};
@@ -255,10 +255,6 @@ fn by_id(flag: &str, specs: &[String]) -> Result<BTreeMap<String, String>> {
 
 /// The root file system of a base.
 fn tar(bases: &Bases<'_>, id: NodeId, dest: &Path, source_date_epoch: Option<i64>) -> Result<()> {
-    struct Silent;
-    impl Sink for Silent {
-        fn event(&self, _: Event) {}
-    }
     let cancel = Cancel::new()?;
     let (built, node) = (bases.built(id)?, &bases.graph.node(id).name);
     let published = bases.engine.finish(built, &[], &Ctl { node, sink: &Silent, cancel: &cancel })?;

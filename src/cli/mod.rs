@@ -37,6 +37,7 @@ mod outcome;
 mod plan;
 mod plugin;
 mod publish;
+mod publishing;
 mod push;
 mod record;
 mod reference;

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tokio::sync::mpsc::UnboundedReceiver;
+
 use crate::catalogue::Settings;
 use crate::cli::App;
 use crate::cli::args::{Compression, GitInfo, ImageFormat, Pushing, Registries};
@@ -15,7 +17,7 @@ use crate::fetch;
 use crate::image::digest::Digest;
 use crate::image::store::{Codec, Store};
 use crate::registry::form::{Form, Types};
-use crate::registry::push::{self, Image, Move, Outcome};
+use crate::registry::push::{self, Image, Move, Outcome, Tally};
 use crate::registry::release::Release;
 use crate::registry::{self, Caller, Reference};
 use crate::report::{files, human};
@@ -111,23 +113,60 @@ impl Publisher {
         sink: &dyn Sink,
         cancel: &Cancel,
     ) -> (Vec<String>, Option<Error>) {
-        match self.prepare(store, targets, cancel) {
-            Ok(images) => self.told(&self.send(&images, sink, cancel)),
+        self.push_after(Tally::default(), store, targets, sink, cancel)
+    }
+
+    /// The same after blobs of the images were sent.
+    pub fn push_after(
+        &self,
+        ahead: Tally,
+        store: &Store,
+        targets: &[Target],
+        sink: &dyn Sink,
+        cancel: &Cancel,
+    ) -> (Vec<String>, Option<Error>) {
+        let prepared = kin(store).and_then(|kin| {
+            let images = targets.iter().map(|target| self.prepare(store, &kin, target, cancel));
+            self.form.together(store, images.collect::<Result<_>>()?)
+        });
+        match prepared {
+            Ok(images) => {
+                let outcome = self.send(&images, sink, cancel);
+                self.told(&Outcome { tally: outcome.tally.after(ahead), ..outcome })
+            }
             Err(error) => (Vec::new(), Some(error)),
         }
     }
 
-    fn prepare(&self, store: &Store, targets: &[Target], cancel: &Cancel) -> Result<Vec<Image>> {
-        let kin = kin(store)?;
-        let mut images = Vec::with_capacity(targets.len());
-        for target in targets {
-            let mut image = self.form.prepare(store, &target.node, &target.name, &target.manifest, cancel)?;
-            for blob in &mut image.blobs {
-                blob.near = kin.get(&blob.digest).and_then(|name| beside(&target.name, name));
+    /// Sends blobs of images as they are built.
+    pub fn ahead(
+        &self,
+        store: &Store,
+        coming: UnboundedReceiver<Target>,
+        sink: &dyn Sink,
+        cancel: &Cancel,
+    ) -> (Tally, Result<()>) {
+        match kin(store) {
+            Ok(kin) => {
+                let prepare = |target: Target| self.prepare(store, &kin, &target, cancel);
+                push::ahead(coming, &prepare, &self.options, sink, cancel)
             }
-            images.push(image);
+            Err(error) => (Tally::default(), Err(error)),
         }
-        self.form.together(store, images)
+    }
+
+    fn prepare(
+        &self,
+        store: &Store,
+        kin: &BTreeMap<Digest, String>,
+        target: &Target,
+        cancel: &Cancel,
+    ) -> Result<Image> {
+        let mut image = self.form.prepare(store, &target.node, &target.name, &target.manifest, cancel)?;
+        for blob in &mut image.blobs {
+            blob.near = kin.get(&blob.digest).and_then(|name| beside(&target.name, name));
+        }
+        Ok(image)
     }
 
     pub fn send(&self, images: &[Image], sink: &dyn Sink, cancel: &Cancel) -> Outcome {

@@ -10,9 +10,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use reqwest::header::{self, HeaderMap, HeaderValue};
 use reqwest::{Method, StatusCode};
 use tokio::sync::Mutex;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::error::{Error, Kind, Result};
 use crate::event::{Cancel, Event, Sink};
@@ -94,6 +96,13 @@ impl Tally {
         self.bytes += other.bytes;
         self.mounted += other.mounted;
         self.there += other.there;
+    }
+
+    /// With what went before it, which it found there.
+    pub fn after(mut self, ahead: Tally) -> Tally {
+        self.there = self.there.saturating_sub(ahead.sent + ahead.mounted);
+        self.add(Tally { there: 0, ..ahead });
+        self
     }
 }
 
@@ -208,6 +217,41 @@ pub fn push(
     Outcome { tally: tally.get(), tags: tags.into_inner(), error: result.err() }
 }
 
+/// Images that are sent at once while others are built.
+const AT_ONCE: usize = 16;
+
+/// Sends blobs of images that come one after the other, and neither manifests nor names: a push that follows finds them
+/// there. What was done counts, whatever happened then.
+pub fn ahead<T>(
+    mut coming: UnboundedReceiver<T>,
+    prepare: &dyn Fn(T) -> Result<Image>,
+    options: &Options,
+    sink: &dyn Sink,
+    cancel: &Cancel,
+) -> (Tally, Result<()>) {
+    let tally = Cell::new(Tally::default());
+    let result = block_on(cancel, async {
+        let push = Push::new(options);
+        let (push, tally) = (&push, &tally);
+        let one = |next| async move {
+            let image = prepare(next)?;
+            let place = options.registries.push_to(&image.name)?;
+            let caller = Caller { node: &image.node, sink, cancel };
+            let client = push.client(&place, &caller).await?;
+            let sent = push.blobs(&image, &client, &[(&image, &client)]).await;
+            sink.event(Event::BackgroundFinished { node: image.node.clone() });
+            let mut all = tally.get();
+            all.add(sent?.0);
+            tally.set(all);
+            Ok(())
+        };
+        // How much goes at once is the registry's limit; one image may have nothing but one large blob.
+        let coming = stream::poll_fn(|context| coming.poll_recv(context));
+        coming.map(one).buffer_unordered(AT_ONCE).try_for_each(|()| async { Ok(()) }).await
+    });
+    (tally.get(), result)
+}
+
 fn cannot_push(image: &Image) -> String {
     format!("cannot push {}", image.name)
 }
@@ -300,6 +344,20 @@ impl<'a> Push<'a> {
 
     /// All that the image's manifest names, and the manifest.
     async fn content(&self, image: &Image, client: &Client<'_>, all: &[(&Image, &Client<'_>)]) -> Result<Tally> {
+        let (mut tally, there) = self.blobs(image, client, all).await?;
+        if there {
+            return Ok(tally);
+        }
+        for part in &image.parts {
+            tally.add(Box::pin(self.content(part, client, all)).await?);
+        }
+        let _permit = client.host.transfers.acquire().await;
+        client.put_manifest(&image.digest().to_string(), &image.manifest, &image.media_type).await?;
+        Ok(tally)
+    }
+
+    /// Its blobs, and whether the manifest is there already.
+    async fn blobs(&self, image: &Image, client: &Client<'_>, all: &[(&Image, &Client<'_>)]) -> Result<(Tally, bool)> {
         let (digest, repository) = (image.digest(), client.reference.repository());
         let path = format!("manifests/{digest}");
         let mut tally = Tally::default();
@@ -314,10 +372,7 @@ impl<'a> Push<'a> {
                 places.lock().await.push(repository.to_owned());
             }
             tally.there = image.blobs.len();
-            return Ok(tally);
-        }
-        for part in &image.parts {
-            tally.add(Box::pin(self.content(part, client, all)).await?);
+            return Ok((tally, true));
         }
         let blobs = join_all(image.blobs.iter().map(|blob| self.blob(blob, client, all))).await;
         for (blob, way) in image.blobs.iter().zip(blobs) {
@@ -330,9 +385,7 @@ impl<'a> Push<'a> {
                 }
             }
         }
-        let _permit = client.host.transfers.acquire().await;
-        client.put_manifest(&digest.to_string(), &image.manifest, &image.media_type).await?;
-        Ok(tally)
+        Ok((tally, false))
     }
 
     async fn blob(&self, blob: &Blob, client: &Client<'_>, all: &[(&Image, &Client<'_>)]) -> Result<Way> {

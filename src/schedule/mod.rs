@@ -74,6 +74,11 @@ struct State {
 impl Run<'_> {
     /// Results in the order of the graph's nodes; every node has one.
     pub fn run(&self) -> Vec<NodeResult> {
+        self.run_telling(&|_, _| {})
+    }
+
+    /// `finished` is told of each node whose image is complete, while others are built.
+    pub fn run_telling(&self, finished: &(dyn Fn(NodeId, &Published) + Sync)) -> Vec<NodeResult> {
         let graph = self.planner.graph;
         let dependents = graph.dependents();
         let priority = order::priorities(graph, &dependents, self.expected);
@@ -101,7 +106,7 @@ impl Run<'_> {
             let (shared, behind) = (&shared, &behind);
             let finish = move || {
                 let behind = behind.lock().unwrap_or_else(PoisonError::into_inner);
-                self.finish_all(&behind, shared);
+                self.finish_all(&behind, shared, finished);
             };
             let deep = || std::thread::Builder::new().stack_size(crate::engine::STACK);
             // With too little memory for that, the usual stack has to do.
@@ -353,7 +358,12 @@ impl Run<'_> {
 
     /// Behind the critical path: compression and names. Goes on after a cancel with what was finished before it, but
     /// for compression itself, which the next run does.
-    fn finish_all(&self, behind: &Receiver<(NodeId, Arc<Built>)>, shared: &Shared) {
+    fn finish_all(
+        &self,
+        behind: &Receiver<(NodeId, Arc<Built>)>,
+        shared: &Shared,
+        told: &(dyn Fn(NodeId, &Published) + Sync),
+    ) {
         let graph = self.planner.graph;
         for (id, built) in behind {
             let node = graph.node(id);
@@ -362,6 +372,9 @@ impl Run<'_> {
             let names = node.spec().filter(|_| is_first).map(|s| s.names.clone()).unwrap_or_default();
             let ctl = Ctl { node: &node.name, sink: self.sink, cancel: self.cancel };
             let finished = self.engine.finish(&built, &names, &ctl);
+            if let Ok(published) = &finished {
+                told(id, published);
+            }
             self.sink.event(Event::BackgroundFinished { node: node.name.clone() });
             if let Some(result) = shared.lock().results[id.0].as_mut() {
                 apply(result, finished, &node.name, self.sink);

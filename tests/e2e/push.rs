@@ -106,6 +106,30 @@ fn a_build_is_pushed_as_a_whole_and_only_once() {
     run("skopeo", &["inspect", "--tls-verify=false", &next]);
 }
 
+/// The step of an image that ends when the registry has something of another.
+#[test]
+fn blobs_go_while_other_images_are_built() {
+    let Some(world) = World::new(false) else { return };
+    let wait = format!(
+        "RUN for n in $(/bin/busybox seq 600); do /bin/busybox wget -q -O- http://{}/v2/_catalog \
+         | grep -q kollage/other && exit 0; sleep 0.1; done; exit 1\n",
+        world.registry.address()
+    );
+    world.sandbox.image("service", "base", &format!("FROM {{{{ parent }}}}\n{wait}"));
+    let whole = world.sandbox.catalogue().join("images/service/Dockerfile.j2");
+    // What fails has moved no name, and what was sent is not sent again.
+    let recipe = fs::read_to_string(&whole).unwrap();
+    fs::write(&whole, recipe.replace("exit 0", "exit 7")).unwrap();
+    let failed = world.build(&["--jobs", "2"]).exits(1);
+    assert!(!failed.stderr.contains("pushed"), "{}", failed.stderr);
+    assert!(world.inspect("other", &[]).is_none());
+    assert!(!world.sent().is_empty());
+    fs::write(&whole, recipe).unwrap();
+    world.build(&["--jobs", "2"]).ok().says("pushed 3 images: ").says("3 names moved");
+    let uploads = world.requests().iter().filter(|r| r.starts_with("PUT ") && r.contains("/blobs/")).count();
+    assert_eq!(uploads, world.sent().len(), "{:?}", world.requests());
+}
+
 #[test]
 fn a_release_can_be_taken_back() {
     let Some(world) = World::new(false) else { return };
