@@ -50,9 +50,7 @@ impl GitAddress {
     /// Of something that is known to be a repository, whatever its name ends in.
     pub fn of_repository(text: &str) -> Result<GitAddress, String> {
         match text.split_once("://") {
-            Some((scheme, _)) if matches!(scheme, "http" | "https" | "ssh" | "git") => {
-                from_url(Url::parse(text).map_err(|e| e.to_string())?)
-            }
+            Some(("http" | "https" | "ssh" | "git", _)) => from_url(Url::parse(text).map_err(|e| e.to_string())?),
             _ => from_scp(text).unwrap_or_else(|| Err("it is no http, https, ssh or git address".into())),
         }
     }
