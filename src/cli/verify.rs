@@ -16,6 +16,7 @@ use crate::graph::node::NodeId;
 use crate::graph::plan::{Known, Planned, Planner};
 use crate::image::config::ImageConfig;
 use crate::image::layer::compare::{What, compare};
+use crate::image::store::Store;
 use crate::schedule::NodeResult;
 
 /// Lines of a report for one image.
@@ -78,33 +79,49 @@ impl Verify<'_> {
 
     fn compare(&self, name: &str, first: &Built, second: &Built, report: &mut Report) -> Result<()> {
         let store = self.first.local().store();
-        let stacks = (store.stack(&first.config.rootfs.diff_ids)?, store.stack(&second.config.rootfs.diff_ids)?);
-        let files = compare(&stacks.0, &stacks.1)?;
-        let mut lines: Vec<String> = configuration(&first.config, &second.config);
         let (one, other) = (self.first.engine().name(), self.second.engine().name());
-        lines.extend(files.into_iter().map(|difference| {
-            let path = difference.path.display();
-            match difference.what {
-                What::OnlyInFirst => format!("{path}: only with {one}"),
-                What::OnlyInSecond => format!("{path}: only with {other}"),
-                What::Differs(what) => format!("{path}: {}", what.join("; ")),
-            }
-        }));
-        let text = &mut report.text;
+        let lines = differences(store, &first.config, &second.config, [one, other])?;
+        report.tell(&lines, &format!("{name}: {one} and {other} give the same"), &|count| {
+            format!("{name}: {one} and {other} differ in {count} places")
+        });
+        Ok(())
+    }
+}
+
+impl Report {
+    /// Adds what was found of one image.
+    pub fn tell(&mut self, lines: &[String], same: &str, differing: &dyn Fn(usize) -> String) {
+        let text = &mut self.text;
         // Writing to a String cannot fail.
         let _ = match lines.len() {
-            0 => writeln!(text, "{name}: {one} and {other} give the same"),
-            count => writeln!(text, "{name}: {one} and {other} differ in {count} places"),
+            0 => writeln!(text, "{same}"),
+            count => writeln!(text, "{}", differing(count)),
         };
-        report.differs |= !lines.is_empty();
+        self.differs |= !lines.is_empty();
         for line in lines.iter().take(LONGEST) {
             let _ = writeln!(text, "  {line}");
         }
         if lines.len() > LONGEST {
             let _ = writeln!(text, "  and {} more", lines.len() - LONGEST);
         }
-        Ok(())
     }
+}
+
+/// What two images differ in, a line each; `names` are where they came from.
+pub fn differences(store: &Store, first: &ImageConfig, second: &ImageConfig, names: [&str; 2]) -> Result<Vec<String>> {
+    let stacks = (store.stack(&first.rootfs.diff_ids)?, store.stack(&second.rootfs.diff_ids)?);
+    let files = compare(&stacks.0, &stacks.1)?;
+    let mut lines: Vec<String> = configuration(first, second);
+    let [one, other] = names;
+    lines.extend(files.into_iter().map(|difference| {
+        let path = difference.path.display();
+        match difference.what {
+            What::OnlyInFirst => format!("{path}: only with {one}"),
+            What::OnlyInSecond => format!("{path}: only with {other}"),
+            What::Differs(what) => format!("{path}: {}", what.join("; ")),
+        }
+    }));
+    Ok(lines)
 }
 
 /// What of the configuration counts for whoever runs the image.
