@@ -150,6 +150,14 @@ pub(crate) fn user(text: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// What the distribution's own program installs.
+pub(crate) fn package(kind: super::PackageType, text: &str) -> Result<(), String> {
+    match kind {
+        super::PackageType::Deb => deb(text),
+        super::PackageType::Rpm => rpm(text),
+    }
+}
+
 /// What apt-get install takes: `name`, `name:arch`, `name=version`, `name/suite`.
 pub(super) fn deb(text: &str) -> Result<(), String> {
     let end = text.find([':', '=', '/']).unwrap_or(text.len());

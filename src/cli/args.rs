@@ -18,7 +18,7 @@ use crate::report::progress::Mode;
                   daemon; plugins are layers of their own, and everything is content-addressed.",
     after_help = "Start with `kollage init DIR`, or run `kollage list` where a kollage.toml is.\n\
                   Exit codes: 0 done, 1 something failed, 2 the command line or a definition is wrong, 3 the machine \
-                  or a registry is not usable, 4 `start check` found something missing, 130 interrupted.",
+                  or a registry is not usable, 4 a check found a difference, 130 interrupted.",
     disable_help_subcommand = true,
     propagate_version = true
 )]
@@ -88,6 +88,11 @@ pub enum Command {
     /// Options, their defaults and their meaning are those of the tree's release; `kollage kolla-build --help` lists them.
     #[command(disable_help_flag = true, disable_version_flag = true)]
     KollaBuild(KollaBuild),
+    /// Write a Kolla tree as a catalogue that needs Kolla no more
+    ///
+    /// The templates are rendered as kolla-build renders them, for each distribution that the tree knows; packages, users,
+    /// sources, plugins, parents and start scripts become definitions, the rest stays as each image's recipe.
+    ImportKolla(ImportKolla),
     /// Show a run that was: its timeline, graph, sizes, reasons and failures
     Report(Report),
     /// Look at and look after the store
@@ -136,6 +141,7 @@ impl Command {
                     ["-l", "--list-images", "--list-dependencies", "--template-only", "--save-dependency", "--help"];
                 !args.arguments.iter().any(|argument| looks.iter().any(|look| argument == *look))
             }
+            Command::ImportKolla(args) => args.verify == Some(VerifyImport::Build),
             // It says what there is to be said about that.
             Command::Doctor(_) => false,
             Command::Schema(_) | Command::Completions(_) | Command::Man(_) | Command::Reference => false,
@@ -148,6 +154,44 @@ pub struct KollaBuild {
     /// What kolla-build would be given, and `--kolla DIR` for the tree
     #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
     pub arguments: Vec<std::ffi::OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct ImportKolla {
+    /// The Kolla tree: a checkout, or the prefix that its package is installed in
+    #[arg(value_name = "TREE")]
+    pub tree: PathBuf,
+    /// Directory to write the catalogue to; made when it isn't there, and never written to when something is in it
+    #[arg(short, long, value_name = "DIR")]
+    pub output: PathBuf,
+    /// Images by name or glob (`nova-*`), or `re:` and a regular expression; with what they are built on [default: all]
+    #[arg(long, value_name = "PATTERN")]
+    pub images: Vec<String>,
+    /// Compare what was written with what Kolla's Dockerfiles do: step by step, or by building both on Kollage's own engine
+    /// (=build); exit code 4 when something differs
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "steps")]
+    pub verify: Option<VerifyImport>,
+    /// A distribution, the first one for the catalogue's own [default: all that the tree knows, Kolla's own first]
+    #[arg(short, long, value_name = "NAME")]
+    pub base: Vec<String>,
+    /// The image to build on, as of kolla-build; also bootstrap:debian/trixie, rootfs:FILE, oci:DIR, docker-archive:FILE
+    #[arg(long, value_name = "IMAGE")]
+    pub base_image: Option<String>,
+    /// The tag of the image to build on
+    #[arg(long, value_name = "TAG")]
+    pub base_tag: Option<String>,
+    /// A configuration file of kolla-build; later ones win [default: /etc/kolla/kolla-build.conf]
+    #[arg(long, value_name = "FILE")]
+    pub config_file: Vec<PathBuf>,
+    /// A template override of kolla-build
+    #[arg(long, value_name = "FILE")]
+    pub template_override: Vec<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum VerifyImport {
+    Steps,
+    Build,
 }
 
 /// Which images of the catalogue.

@@ -25,6 +25,7 @@ mod environment;
 mod export;
 mod graph;
 mod images;
+mod import_kolla;
 mod init;
 mod kolla_build;
 mod list;
@@ -128,6 +129,7 @@ impl App {
             Command::Run(args) => run::run(self, &args),
             Command::Shell(args) => shell::run(self, &args),
             Command::KollaBuild(args) => kolla_build::run(self, &args),
+            Command::ImportKolla(args) => import_kolla::run(self, &args),
             Command::Report(args) => report::run(self, &args),
             Command::Start(args) => start::run(self, &args.command),
             Command::Deploy(args) => deploy::run(self, &args.command),

@@ -69,13 +69,10 @@ fn project(settings: &Settings, build_args: &[(String, String)]) -> String {
 fn definition(image: &Image, settings: &Settings, dir: &Path) -> Result<()> {
     let mut about = toml::Table::new();
     about.insert("kind".into(), if image.children.is_empty() { "service" } else { "base" }.into());
-    about.insert("summary".into(), format!("OpenStack Kolla {} image", image.name).into());
+    about.insert("summary".into(), summary(&image.name).into());
     let say = || format!("cannot write the definition of {}", image.name);
-    // A base that no registry has to be asked for; Dockerfiles have no word for it.
-    let own_base =
-        ["bootstrap:", "rootfs:", "oci:", "docker-archive:"].iter().any(|s| image.parent_name.starts_with(s));
-    if own_base {
-        let from = image.parent_name.rsplit_once(':').map_or(image.parent_name.as_str(), |(from, _tag)| from);
+    // Dockerfiles have no word for it.
+    if let Some(from) = own_base(&image.parent_name) {
         about.insert("from".into(), from.into());
         let text = image.text.replacen(&image.parent_name, "{% endraw %}{{ parent }}{% raw %}", 1);
         let path = dir.join(TEMPLATE);
@@ -84,21 +81,35 @@ fn definition(image: &Image, settings: &Settings, dir: &Path) -> Result<()> {
         let _ = fs::remove_file(dir.join(TEMPLATE));
         fs::write(dir.join("Dockerfile"), &image.text).unusable(say)?;
     }
+    let mut definition = toml::Table::new();
+    definition.insert("image".into(), about.into());
+    definition.insert("labels".into(), labels(&image.name, settings).into());
+    let text = toml::to_string(&definition).map_err(|e| Error::failed(say()).cause(e))?;
+    fs::write(dir.join("image.toml"), text).unusable(say)
+}
+
+/// A base that no registry has to be asked for, without the tag that Kolla puts behind every base.
+pub fn own_base(parent: &str) -> Option<&str> {
+    let own = ["bootstrap:", "rootfs:", "oci:", "docker-archive:"].iter().any(|scheme| parent.starts_with(scheme));
+    own.then(|| parent.rsplit_once(':').map_or(parent, |(from, _tag)| from))
+}
+
+/// What an image is about, in one line.
+pub fn summary(image: &str) -> String {
+    format!("OpenStack Kolla {image} image")
+}
+
+/// What Kolla labels an image with when it builds it.
+pub fn labels(image: &str, settings: &Settings) -> toml::Table {
     let labels = [
-        ("title", image.name.clone()),
-        ("description", format!("OpenStack Kolla {} image", image.name)),
+        ("title", image.to_owned()),
+        ("description", summary(image)),
         ("version", settings.tag.clone()),
         ("authors", settings.maintainer.clone()),
         ("url", HOME.to_owned()),
         ("licenses", "Apache-2.0".to_owned()),
     ];
-    let labels: toml::Table =
-        labels.into_iter().map(|(key, value)| (format!("org.opencontainers.image.{key}"), value.into())).collect();
-    let mut definition = toml::Table::new();
-    definition.insert("image".into(), about.into());
-    definition.insert("labels".into(), labels.into());
-    let text = toml::to_string(&definition).map_err(|e| Error::failed(say()).cause(e))?;
-    fs::write(dir.join("image.toml"), text).unusable(say)
+    labels.into_iter().map(|(key, value)| (format!("org.opencontainers.image.{key}"), value.into())).collect()
 }
 
 /// Copies a directory over another; links become what they lead to, as in Kolla.

@@ -4,11 +4,13 @@
 //! release can be told, `ini` how a file tells it; `settings` is what follows from them, `render` what Kolla's templates
 //! give then (`images` which of them are built), with `dialect` for what Jinja2 does otherwise than minijinja, `refused`
 //! for what cannot be made equal, and `repos` for the functions of templates. `sources` fetches what images are made from,
-//! `house` writes it all down as a catalogue of Kollage's, which is built like any other.
+//! `house` writes it all down as a catalogue of Kollage's, which is built like any other. `import`
+//! writes a catalogue that needs Kolla no more.
 
 pub mod dialect;
 pub mod house;
 pub mod images;
+pub mod import;
 pub mod ini;
 pub mod options;
 mod python;

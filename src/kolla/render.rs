@@ -36,21 +36,17 @@ pub struct Rendered {
     /// Its directory, below `docker`.
     pub path: PathBuf,
     pub text: String,
+    /// What `customizable` gave: which list, and what is in it.
+    pub lists: Vec<(String, Vec<String>)>,
 }
 
 /// All images, ordered by their directories. `roots` are the tree's `docker` and the directories that are laid over it.
 pub fn render(settings: &Settings, options: &Options<'_>, roots: &[PathBuf]) -> Result<Vec<Rendered>> {
-    let repos = Repos::new(
-        options.tree,
-        settings.repos_yaml.as_deref().map(Path::new),
-        &settings.base_package_type,
-        &settings.base,
-        &settings.base_arch,
-        &settings.openstack_release_codename,
-    )?;
+    let repos = Repos::of(options, settings)?;
     let changed = overrides(&settings.template_override)?;
     let files = Files::default();
-    let environment = environment(roots.to_vec(), changed.clone(), repos, files.clone());
+    let lists = Lists::default();
+    let environment = environment(roots.to_vec(), changed.clone(), repos, files.clone(), lists.clone());
     let directories = directories(roots)?;
     let rendered: Vec<std::result::Result<Rendered, Box<Diagnostic>>> = directories
         .par_iter()
@@ -70,7 +66,8 @@ pub fn render(settings: &Settings, options: &Options<'_>, roots: &[PathBuf]) -> 
                 .get_template(which)
                 .and_then(|t| t.render(Shown::from_pairs(values)))
                 .map_err(|problem| diagnostic(&problem, &name, which, &files))?;
-            Ok(Rendered { name, path: path.clone(), text: settings.with_pip_arguments(text) })
+            let lists = lists.lock().unwrap_or_else(PoisonError::into_inner).remove(&name).unwrap_or_default();
+            Ok(Rendered { name, path: path.clone(), text: settings.with_pip_arguments(text), lists })
         })
         .collect();
     let mut problems = {
@@ -160,11 +157,15 @@ fn extends_something(text: &str) -> bool {
 /// Templates that were read, by name.
 type Files = Arc<Mutex<BTreeMap<String, Arc<SourceFile>>>>;
 
+/// What can be customised, by image.
+type Lists = Arc<Mutex<BTreeMap<String, Vec<(String, Vec<String>)>>>>;
+
 fn environment(
     roots: Vec<PathBuf>,
     changed: Option<Arc<SourceFile>>,
     repos: Repos,
     files: Files,
+    lists: Lists,
 ) -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::None);
@@ -192,7 +193,13 @@ fn environment(
         matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::String | ValueKind::Map)
     });
     let repos = Arc::new(repos);
-    environment.add_filter("customizable", customizable);
+    environment.add_filter("customizable", move |state: &State<'_, '_>, list: Shown, what: String| {
+        let image = state.lookup("image_name").map(|name| dialect::printed(&name)).unwrap_or_default();
+        let list = customizable(state, list, &image, &what)?;
+        let items = list.try_iter().into_iter().flatten().map(|item| dialect::printed(&item)).collect();
+        lists.lock().unwrap_or_else(PoisonError::into_inner).entry(image).or_default().push((what, items));
+        Ok::<Shown, Problem>(list)
+    });
     environment.add_function("raise_error", |message: String| -> std::result::Result<Shown, Problem> {
         Err(Problem::new(ErrorKind::InvalidOperation, message))
     });
@@ -241,11 +248,10 @@ fn load(roots: &[PathBuf], name: &str) -> std::result::Result<Option<Arc<SourceF
 
 /// A list with what the user adds, removes or puts in its place: `IMAGE_WHAT_append`, `_remove` and `_override`, set at
 /// the top level of a template override.
-fn customizable(state: &State<'_, '_>, list: Shown, what: String) -> std::result::Result<Shown, Problem> {
+fn customizable(state: &State<'_, '_>, list: Shown, image: &str, what: &str) -> std::result::Result<Shown, Problem> {
     if list.is_undefined() {
         return Ok(list);
     }
-    let image = state.lookup("image_name").map(|name| dialect::printed(&name)).unwrap_or_default();
     let name = format!("{}_{what}_", image.replace('-', "_"));
     let exports = state.exports();
     let said = |kind: &str| {
@@ -271,7 +277,7 @@ fn customizable(state: &State<'_, '_>, list: Shown, what: String) -> std::result
 }
 
 /// The commands that install packages by name and by address.
-fn debian_package_install(packages: Shown, rest: Rest<Shown>) -> std::result::Result<String, Problem> {
+pub fn debian_package_install(packages: Shown, rest: Rest<Shown>) -> std::result::Result<String, Problem> {
     let clean = rest.first().is_none_or(Shown::is_true);
     let packages: Vec<String> = packages.try_iter()?.map(|package| dialect::printed(&package)).collect();
     let (urls, names): (Vec<&str>, Vec<&str>) =

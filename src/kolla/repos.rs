@@ -5,6 +5,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::kolla::options::Options;
+use crate::kolla::settings::Settings;
 use crate::kolla::tree::{Tree, load};
 use crate::kolla::value::{Value, set};
 
@@ -46,7 +48,23 @@ const STRINGS: [&str; 16] = [
 ];
 
 impl Repos {
-    pub fn new(
+    pub fn of(options: &Options<'_>, settings: &Settings) -> crate::error::Result<Repos> {
+        Repos::new(
+            options.tree,
+            settings.repos_yaml.as_deref().map(Path::new),
+            &settings.base_package_type,
+            &settings.base,
+            &settings.base_arch,
+            &settings.openstack_release_codename,
+        )
+    }
+
+    /// Of this distribution and architecture.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.list.iter().map(|(name, _)| name.as_str())
+    }
+
+    fn new(
         tree: &Tree,
         own: Option<&Path>,
         package_type: &str,

@@ -18,6 +18,7 @@ mod docker;
 mod export;
 mod fetch;
 mod images;
+mod import_kolla;
 mod interrupt;
 mod kolla;
 mod little;

@@ -1,0 +1,97 @@
+//! `--verify=build`: the images that kolla-build's Dockerfiles give, and those of the imported catalogue, side by side.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Parser as _;
+
+use crate::cli::args::{Cli, Command, ImportKolla};
+use crate::cli::import_kolla::{Room, one};
+use crate::cli::verify::{Report, differences};
+use crate::cli::workspace::store_path;
+use crate::cli::{App, build, kolla_build, machine};
+use crate::error::{Context as _, Error, Result};
+use crate::image::config::ImageConfig;
+use crate::image::store::Store;
+use crate::kolla::images::{self, Status};
+use crate::kolla::import::{Side, name_of, verify};
+use crate::kolla::render;
+use crate::kolla::tree::Tree;
+
+/// Builds both for the catalogue's own distribution. Plugins that became layers are left out of both.
+pub fn compare(app: &App, args: &ImportKolla, tree: &Tree, side: &Side<'_>) -> Result<Report> {
+    let catalogue = verify::load(&args.output, side)?;
+    let mut without = Vec::new();
+    let mut off = String::new();
+    for definition in catalogue.images.values().filter(|image| !catalogue.plugins_of(image).is_empty()) {
+        without.push(definition.name.clone());
+        let found = side.images.values().find(|found| name_of(&found.image.name, side) == definition.name);
+        for plugin in found.into_iter().flat_map(|found| &found.sources.plugins) {
+            off.push_str(&format!("[{}]\nenabled = false\n", plugin.name));
+        }
+    }
+    let work = Room::new(std::env::temp_dir().join(format!("kollage-import-{}", std::process::id())))?;
+    let config = work.0.join("without-plugins.conf");
+    fs::write(&config, off).unusable(|| format!("cannot write {}", config.display()))?;
+    let (options, settings) = one(app, args, tree, Some(&side.settings.base), &[config])?;
+    let roots: Vec<PathBuf> =
+        std::iter::once(tree.docker.clone()).chain(settings.docker_dir.iter().map(PathBuf::from)).collect();
+    let mut images = images::images(render::render(&settings, &options, &roots)?, &settings);
+    for image in &mut images {
+        let wanted = catalogue.images.contains_key(&name_of(&image.name, side));
+        image.status = if wanted { Status::Matched } else { Status::Unmatched };
+    }
+    let kolla = work.0.join("kolla");
+    kolla_build::build::catalogue(app, &options, &settings, &roots, &images, &kolla)?;
+    let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
+    let names: BTreeMap<String, String> =
+        catalogue.images.keys().map(|name| (name.clone(), catalogue.image_ref(name))).collect();
+    app.say("What kolla-build's Dockerfiles give:");
+    built(app, &kolla, &names, &[])?;
+    let first = configs(&store, &names)?;
+    app.say("What the imported catalogue gives:");
+    let plain: Vec<String> = without.iter().map(|image| format!("--plugin={image}=")).collect();
+    built(app, &args.output, &names, &plain)?;
+    let second = configs(&store, &names)?;
+    let mut compared = Report::default();
+    for (name, kolla) in &first {
+        let Some(here) = second.get(name) else { continue };
+        let lines = differences(&store, kolla, here, ["Kolla's", "the catalogue"])?;
+        compared.tell(&lines, &format!("{name}: the same tree and configuration"), &|count| {
+            format!("{name}: {count} differences")
+        });
+    }
+    if !without.is_empty() {
+        // Writing to a String cannot fail.
+        let _ = writeln!(compared.text, "without their plugins: {}", without.join(", "));
+    }
+    Ok(compared)
+}
+
+/// `kollage build` of a catalogue on Kollage's own engine.
+fn built(app: &App, directory: &Path, names: &BTreeMap<String, String>, more: &[String]) -> Result<()> {
+    let mut arguments = vec!["kollage".to_owned(), "build".into(), "--engine=embedded".into()];
+    arguments.extend(more.iter().cloned());
+    arguments.extend(names.keys().cloned());
+    let cli = Cli::try_parse_from(arguments).map_err(|e| Error::failed("cannot build what was written").cause(e))?;
+    let Command::Build(build) = cli.command else { return Err(Error::failed("`build` is no build")) };
+    let mut global = app.global.clone();
+    global.directory = Some(directory.to_owned());
+    let inner = App { global, env: app.env.clone(), facts: app.facts.clone(), look: app.look };
+    match build::run(&inner, &build)? {
+        0 => Ok(()),
+        code => Err(Error::failed(format!("{} was not built (exit code {code})", directory.display()))
+            .hint("the lines above say why; nothing was compared")),
+    }
+}
+
+/// What the store has by the images' names; both builds use the same ones.
+fn configs(store: &Store, names: &BTreeMap<String, String>) -> Result<BTreeMap<String, ImageConfig>> {
+    let config = |name: &str| -> Result<ImageConfig> {
+        let found = store.get_ref(name).ok_or_else(|| Error::failed(format!("{name} is not in the store")))?;
+        store.image_config(&store.manifest(&found.manifest)?.config.digest)
+    };
+    names.iter().map(|(image, name)| Ok((image.clone(), config(name)?))).collect()
+}
