@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -80,7 +81,8 @@ impl Verify<'_> {
     fn compare(&self, name: &str, first: &Built, second: &Built, report: &mut Report) -> Result<()> {
         let store = self.first.local().store();
         let (one, other) = (self.first.engine().name(), self.second.engine().name());
-        let lines = differences(store, &first.config, &second.config, [one, other])?;
+        let found = differences(store, &first.config, &second.config, [one, other])?;
+        let lines: Vec<String> = found.into_iter().map(|difference| difference.line).collect();
         report.tell(&lines, &format!("{name}: {one} and {other} give the same"), &|count| {
             format!("{name}: {one} and {other} differ in {count} places")
         });
@@ -107,21 +109,34 @@ impl Report {
     }
 }
 
-/// What two images differ in, a line each; `names` are where they came from.
-pub fn differences(store: &Store, first: &ImageConfig, second: &ImageConfig, names: [&str; 2]) -> Result<Vec<String>> {
+/// One thing in which two images differ.
+pub struct Difference {
+    /// The file; none for the configuration.
+    pub path: Option<PathBuf>,
+    pub line: String,
+}
+
+/// What two images differ in; `names` are where they came from.
+pub fn differences(
+    store: &Store,
+    first: &ImageConfig,
+    second: &ImageConfig,
+    names: [&str; 2],
+) -> Result<Vec<Difference>> {
     let stacks = (store.stack(&first.rootfs.diff_ids)?, store.stack(&second.rootfs.diff_ids)?);
     let files = compare(&stacks.0, &stacks.1)?;
-    let mut lines: Vec<String> = configuration(first, second);
+    let configured = configuration(first, second).into_iter().map(|line| Difference { path: None, line });
     let [one, other] = names;
-    lines.extend(files.into_iter().map(|difference| {
+    let of_files = files.into_iter().map(|difference| {
         let path = difference.path.display();
-        match difference.what {
+        let line = match difference.what {
             What::OnlyInFirst => format!("{path}: only with {one}"),
             What::OnlyInSecond => format!("{path}: only with {other}"),
             What::Differs(what) => format!("{path}: {}", what.join("; ")),
-        }
-    }));
-    Ok(lines)
+        };
+        Difference { line, path: Some(difference.path) }
+    });
+    Ok(configured.chain(of_files).collect())
 }
 
 /// What of the configuration counts for whoever runs the image.

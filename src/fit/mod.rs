@@ -30,6 +30,11 @@ pub const HARMLESS: [&str; 8] = [
     "/{tmp,var/tmp,root/.cache}/**",
 ];
 
+/// [`HARMLESS`], to be matched with.
+pub fn harmless() -> Result<GlobSet> {
+    set(HARMLESS)
+}
+
 /// What a plugin's definition says about its fit.
 #[derive(Clone, Debug)]
 pub struct Rules {

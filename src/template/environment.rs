@@ -6,7 +6,8 @@
 //! for in its overlays, under the same names.
 //!
 //! Filters besides minijinja's own: `shell_quote` (a word, or a list as words), `json` and `tojson` (plain JSON as
-//! the exec form wants it), `env_quote` (a value for ENV, LABEL or ARG). Functions: `fail("why")`.
+//! the exec form wants it), `env_quote` (a value for ENV, LABEL or ARG). Functions: `fail("why")`, `start_script("NAME")` (the text
+//! of `start-scripts/NAME/extend_start.sh`, for images that have it in them as well).
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -16,6 +17,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::ValueKind;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value, escape_formatter};
 
+use crate::catalogue::names;
 use crate::diag::{Place, SourceFile};
 
 use super::changed::{Changed, Made};
@@ -73,6 +75,10 @@ impl Recipes {
             escape_formatter(out, state, value)
         });
         environment.set_path_join_callback(|name, from| joined(from, name).into());
+        environment.add_function("start_script", {
+            let roots = roots.clone();
+            move |name: String| start_script(&roots, &name)
+        });
         environment.set_loader({
             let (files, made) = (files.clone(), made.clone());
             move |name| match made.get(name) {
@@ -239,6 +245,16 @@ fn env_quote(value: Value) -> Result<String, Error> {
     }
     quoted.push('"');
     Ok(quoted)
+}
+
+/// What an image's own start program takes in, where the image is to have it besides the bundle.
+fn start_script(roots: &[PathBuf], name: &str) -> Result<String, Error> {
+    let wrong = |why: String| Error::new(ErrorKind::InvalidOperation, why);
+    names::component(name).map_err(|why| wrong(format!("`{name}` is no name of a start definition: {why}")))?;
+    let below = Path::new("start-scripts").join(name).join("extend_start.sh");
+    let path = roots.iter().map(|root| root.join(&below)).find(|path| path.is_file());
+    let path = path.ok_or_else(|| wrong(format!("there is no `{}`", below.display())))?;
+    crate::text::read_to_string(&path).map_err(|e| wrong(format!("cannot read `{}`: {e}", path.display())))
 }
 
 /// Lets a recipe say why it can't be used.

@@ -12,8 +12,9 @@ use regex::Regex;
 use crate::catalogue::User;
 use crate::kolla::import::merge::Part;
 use crate::kolla::import::source::{self, Carried};
+use crate::kolla::import::start;
 use crate::kolla::import::text::{Kind, Piece};
-use crate::kolla::import::{Found, Side};
+use crate::kolla::import::{Found, NO_LOGIN, Side};
 use crate::kolla::render;
 use crate::kolla::settings::Settings;
 
@@ -25,6 +26,8 @@ pub struct Plan {
     pub lists: BTreeMap<String, String>,
     /// Whether its plugins are layers of their own.
     pub layered: bool,
+    /// The file that is the start definition's from now on, with its mode.
+    pub moved: Option<(String, u32)>,
     /// Whether what it is built on differs from one distribution to the other.
     pub several_bases: bool,
     /// How the definition's parent is named in FROM, by distribution.
@@ -43,7 +46,6 @@ pub struct Taken {
     /// Repositories that the recipe enables: commands by name, by distribution.
     pub repositories: BTreeMap<String, BTreeMap<String, String>>,
     pub sources: BTreeMap<String, Carried>,
-    pub kept: usize,
     pub notes: BTreeSet<String>,
 }
 
@@ -69,8 +71,6 @@ pub fn configured(line: &str) -> Option<User> {
     };
     (configuring(&user) == line).then_some(user)
 }
-
-const NO_LOGIN: &str = "/usr/sbin/nologin";
 
 /// What `macros.configure_user` says, in one line.
 fn configuring(user: &User) -> String {
@@ -175,7 +175,7 @@ fn replaced(raw: &str, mut changes: Vec<(Range<usize>, String)>) -> String {
 
 /// The parts of a recipe that an instruction becomes.
 pub fn parts(piece: &Piece, found: &Found, side: &Side<'_>, plan: &Plan, taken: &mut Taken) -> Vec<Part> {
-    let one = |text: String| vec![Part { comment: piece.comment.clone(), text }];
+    let one = |text: String| vec![Part { comment: piece.comment.clone(), text, kept: false }];
     match &piece.kind {
         Kind::From { image, at } => {
             let name = match plan.names.get(image) {
@@ -194,8 +194,18 @@ pub fn parts(piece: &Piece, found: &Found, side: &Side<'_>, plan: &Plan, taken: 
         Kind::Transfer { source, dest } if piece.keyword == "ADD" => {
             if let Some(texts) = archive(source, dest, found, plan, taken) {
                 let mut texts = texts.into_iter();
-                let first = texts.next().map(|text| Part { comment: piece.comment.clone(), text });
-                return first.into_iter().chain(texts.map(|text| Part { comment: Vec::new(), text })).collect();
+                let first = texts.next().map(|text| Part { comment: piece.comment.clone(), text, kept: false });
+                return first
+                    .into_iter()
+                    .chain(texts.map(|text| Part { comment: Vec::new(), text, kept: false }))
+                    .collect();
+            }
+        }
+        Kind::Transfer { source, dest } if dest == start::MAIN => {
+            if let Some((_, mode)) = plan.moved.as_ref().filter(|(file, _)| file == source) {
+                let mode = if *mode == 0o644 { String::new() } else { format!("--chmod={mode:04o} ") };
+                let end = start::DELIMITER;
+                return one(format!("COPY {mode}<<\"{end}\" {dest}\n{{{{ start_script(image.start) }}}}{end}"));
             }
         }
         _ => {}
@@ -235,7 +245,6 @@ pub fn parts(piece: &Piece, found: &Found, side: &Side<'_>, plan: &Plan, taken: 
             return one(replaced(&piece.raw, changes));
         }
     }
-    taken.kept += 1;
     let mut changes = Vec::new();
     if matches!(piece.keyword, "COPY" | "ADD") {
         for (reference, name) in &plan.names {
@@ -244,7 +253,7 @@ pub fn parts(piece: &Piece, found: &Found, side: &Side<'_>, plan: &Plan, taken: 
             );
         }
     }
-    one(replaced(&piece.raw, changes))
+    vec![Part { comment: piece.comment.clone(), text: replaced(&piece.raw, changes), kept: true }]
 }
 
 /// The repositories that an instruction enables, if it does nothing else.

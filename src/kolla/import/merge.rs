@@ -7,6 +7,8 @@ use crate::catalogue::PackageType;
 pub struct Part {
     pub comment: Vec<String>,
     pub text: String,
+    /// Whether it is an instruction of Kolla's as it was.
+    pub kept: bool,
 }
 
 /// A part, and for which of the distributions it is.
@@ -133,7 +135,7 @@ mod tests {
     use super::*;
 
     fn parts(text: &str) -> Option<Vec<Part>> {
-        Some(text.split(' ').map(|text| Part { comment: Vec::new(), text: text.to_owned() }).collect())
+        Some(text.split(' ').map(|text| Part { comment: Vec::new(), text: text.to_owned(), kept: true }).collect())
     }
 
     const BASES: [(&str, PackageType); 3] =
@@ -156,7 +158,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn each_side_stays_as_it_was(sides in proptest::collection::vec("[a-d]{0,8}", 1..4)) {
-            let part = |c: char| Part { comment: Vec::new(), text: c.to_string() };
+            let part = |c: char| Part { comment: Vec::new(), text: c.to_string(), kept: true };
             let merged = merge(sides.iter().map(|side| Some(side.chars().map(part).collect())).collect());
             for (side, text) in sides.iter().enumerate() {
                 let mine = merged.iter().filter(|line| line.sides[side]);

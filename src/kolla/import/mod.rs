@@ -139,6 +139,7 @@ fn repositories(options: &Options<'_>, settings: &Settings) -> Result<Vec<(Strin
     Ok(all)
 }
 
+/// The shell that the base gives its users, and that a definition's users have unless it says otherwise.
 const NO_LOGIN: &str = "/usr/sbin/nologin";
 
 /// What becomes of one image.
@@ -190,9 +191,8 @@ pub fn import(sides: &[Side<'_>], roots: &[PathBuf], patterns: &[Pattern], to: &
     let plugins = plugins::Plugins::new(sides, &wanted);
     let mut drafts = Vec::new();
     for name in &wanted {
-        let mut draft = draft(name, sides, &wanted, &plugins);
-        draft.start = start::Start::of(name, &sides[0], roots);
-        drafts.push(draft);
+        let start = start::Start::of(name, &sides[0], roots);
+        drafts.push(draft(name, sides, &wanted, &plugins, start));
     }
     write::catalogue(to, &drafts, &plugins, sides, roots)?;
     let images = drafts.iter().map(|draft| told(draft, sides)).collect();
@@ -226,7 +226,13 @@ pub fn name_of(image: &str, side: &Side<'_>) -> String {
     format!("{}{image}", side.settings.image_name_prefix)
 }
 
-fn draft(name: &str, sides: &[Side<'_>], wanted: &BTreeSet<String>, plugins: &plugins::Plugins) -> Draft {
+fn draft(
+    name: &str,
+    sides: &[Side<'_>],
+    wanted: &BTreeSet<String>,
+    plugins: &plugins::Plugins,
+    start: Option<start::Start>,
+) -> Draft {
     let found: Vec<Option<&Found>> = sides.iter().map(|side| side.images.get(name)).collect();
     let there: Vec<bool> = found.iter().map(Option::is_some).collect();
     let each = || sides.iter().zip(&found).filter_map(|(side, found)| Some((side, (*found)?)));
@@ -246,6 +252,7 @@ fn draft(name: &str, sides: &[Side<'_>], wanted: &BTreeSet<String>, plugins: &pl
         lists: lists.iter().map(|(what, (_, expression))| (what.clone(), expression.clone())).collect(),
         layered: plugins.is_layered(name),
         several_bases: distinct.len() > 1,
+        moved: start.as_ref().and_then(start::Start::moved),
         ..Plan::default()
     };
     let mut taken = Taken::default();
@@ -262,14 +269,14 @@ fn draft(name: &str, sides: &[Side<'_>], wanted: &BTreeSet<String>, plugins: &pl
             found.pieces.iter().flat_map(|piece| convert::parts(piece, found, side, &plan, &mut taken)).collect();
         all.push(Some(parts));
     }
-    let used = |what: &String| taken.lists.contains(what);
+    let used = |what: &str| taken.lists.contains(what);
     let mut draft = Draft {
         name: name.to_owned(),
         kind_base: each().any(|(_, found)| found.has_children),
         parent,
         from,
         user: plan.user,
-        packages: if used(&PACKAGES.to_owned()) { packages } else { Default::default() },
+        packages: if used(PACKAGES) { packages } else { Default::default() },
         lists: lists
             .into_iter()
             .filter(|(what, _)| used(what))
@@ -278,7 +285,7 @@ fn draft(name: &str, sides: &[Side<'_>], wanted: &BTreeSet<String>, plugins: &pl
         taken,
         recipe: merge::merge(all),
         there,
-        start: None,
+        start,
         plugins: plugins.of(name),
     };
     for (side, found) in each() {
@@ -376,7 +383,6 @@ fn with_group(user: User, side: &Side<'_>) -> Option<User> {
 
 fn told(draft: &Draft, sides: &[Side<'_>]) -> Told {
     let mut data = Vec::new();
-    let count = |count: usize, what: &str| crate::report::human::count(count, what);
     if draft.parent.is_some() {
         data.push("parent".to_owned());
     }
@@ -385,17 +391,21 @@ fn told(draft: &Draft, sides: &[Side<'_>]) -> Told {
     }
     let packages: usize = draft.packages.iter().map(Vec::len).sum();
     if packages > 0 {
-        data.push(count(packages, "package"));
+        data.push(format!("packages ({packages})"));
     }
     data.extend(draft.lists.keys().map(|name| format!("list {name}")));
     if !draft.taken.users.is_empty() {
-        data.push(count(draft.taken.users.len(), "user"));
+        data.push(format!("all users ({})", draft.taken.users.len()));
     }
     data.extend(draft.taken.sources.keys().map(|name| format!("source {name}")));
     data.extend(draft.plugins.iter().map(|name| format!("plugin {name}")));
-    data.extend(draft.start.iter().map(|_| "start script".to_owned()));
+    data.extend(draft.start.iter().map(|start| match start.moved {
+        Some(_) => "start script".to_owned(),
+        None => "start script put together (the image keeps its parts)".to_owned(),
+    }));
+    let kept = draft.recipe.iter().filter(|line| line.part.kept).count();
     let notes = draft.taken.notes.iter().cloned().collect();
-    Told { name: name_of(&draft.name, &sides[0]), data, kept: draft.taken.kept, notes }
+    Told { name: name_of(&draft.name, &sides[0]), data, kept, notes }
 }
 
 fn notes(sides: &[Side<'_>]) -> Vec<String> {

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
@@ -18,6 +19,7 @@ use crate::dockerfile::step::{Action, Copy, From, Run, Source as CopySource, Sta
 use crate::dockerfile::{self, Inputs};
 use crate::error::{Error, Result};
 use crate::image::config::{ImageConfig, Platform};
+use crate::kolla::import::start;
 use crate::kolla::import::text::squeezed;
 use crate::kolla::import::{Found, Side, name_of};
 use crate::kolla::sources::{Kind, Source};
@@ -75,7 +77,7 @@ fn compare(
             platform: Platform::host(),
             contexts: BTreeSet::new(),
         };
-        let context = Context { found, side, catalogue };
+        let context = Context { found, side, catalogue, roots };
         let path = found.image.path.join("Dockerfile");
         let mut theirs = context.effects(&SourceFile::new(path, found.image.text.clone()), &inputs)?;
         let mut ours = context.effects(&template::render_image(catalogue, definition)?.dockerfile, &inputs)?;
@@ -113,7 +115,7 @@ fn compare(
     if theirs.config != ours.config {
         differences.push(format!("configuration: Kolla {}; here {}", theirs.config, ours.config));
     }
-    differences.extend(files(found, &definition.dir, roots));
+    differences.extend(files(found, definition, &catalogue.root, roots));
     differences
 }
 
@@ -130,6 +132,7 @@ struct Context<'a> {
     found: &'a Found,
     side: &'a Side<'a>,
     catalogue: &'a Catalogue,
+    roots: &'a [PathBuf],
 }
 
 impl Context<'_> {
@@ -233,11 +236,31 @@ impl Context<'_> {
                 _ => {}
             }
         }
+        if let Some(script) = self.script(copy) {
+            effects.steps.push(script);
+            return;
+        }
         let from = match &copy.from {
             From::Image(image) => From::Image(self.image(image)),
             other => other.clone(),
         };
         effects.steps.push(format!("{:?}", Copy { from, ..copy.clone() }));
+    }
+
+    /// A start script, from the image's own file or as text of the recipe.
+    fn script(&self, copy: &Copy) -> Option<String> {
+        let plain = !copy.add && copy.from == From::Context && copy.dest == start::MAIN && copy.chown.is_none();
+        let (content, mode) = match copy.sources.as_slice() {
+            [CopySource::Path(path)] if plain => {
+                let file = start::file(&self.found.image.path.join(path), self.roots)?;
+                let mode = fs::metadata(&file).ok()?.permissions().mode() & 0o7777;
+                (fs::read(file).ok()?, mode)
+            }
+            [CopySource::Inline { content, .. }] if plain => (content.clone(), 0o644),
+            _ => return None,
+        };
+        let mode = copy.chmod.as_deref().map_or(Some(mode), |mode| u32::from_str_radix(mode, 8).ok())?;
+        Some(format!("start script of mode {mode:o}: {}", String::from_utf8_lossy(&content)))
     }
 
     /// A plugin that stays in the image stands for itself; the image's own source is a step.
@@ -349,15 +372,22 @@ fn sorted(command: &str) -> String {
     replaced.into_owned()
 }
 
-/// Files of the tree's directory that the definition's hasn't, or has otherwise.
-fn files(found: &Found, dir: &Path, roots: &[PathBuf]) -> Vec<String> {
+/// Files of the tree's directory that the definition's hasn't, or has otherwise. Its start script may have moved.
+fn files(found: &Found, definition: &ImageDef, root: &Path, roots: &[PathBuf]) -> Vec<String> {
     let mut theirs: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
     for root in roots {
         collect(&root.join(&found.image.path), Path::new(""), &mut theirs);
     }
-    let differs = |(name, path): &(&PathBuf, &PathBuf)| match (fs::read(path), fs::read(dir.join(name))) {
-        (Ok(kolla), Ok(here)) => kolla != here,
-        _ => true,
+    let moved = definition.start.as_ref().map(|start| root.join("start-scripts").join(start).join("extend_start.sh"));
+    let differs = |(name, path): &(&PathBuf, &PathBuf)| {
+        let here = fs::read(definition.dir.join(name)).or_else(|e| match &moved {
+            Some(moved) => fs::read(moved),
+            None => Err(e),
+        });
+        match (fs::read(path), here) {
+            (Ok(kolla), Ok(here)) => kolla != here,
+            _ => true,
+        }
     };
     theirs.iter().filter(differs).map(|(name, _)| format!("the file {} is not the same", name.display())).collect()
 }

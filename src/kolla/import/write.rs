@@ -8,6 +8,7 @@ use crate::catalogue::{PackageType, Pattern};
 use crate::error::{Context as _, Result};
 use crate::kolla::import::plugins::Plugins;
 use crate::kolla::import::source::Carried;
+use crate::kolla::import::start::Start;
 use crate::kolla::import::toml_text::{key, list, pair, quoted};
 use crate::kolla::import::{Draft, Found, Listed, NO_LOGIN, Side, merge, name_of};
 use crate::kolla::value::Value;
@@ -29,6 +30,9 @@ pub fn catalogue(to: &Path, drafts: &[Draft], plugins: &Plugins, sides: &[Side<'
         make(&dir)?;
         for found in sides.iter().filter_map(|side| side.images.get(&draft.name)) {
             context(found, &dir, roots)?;
+        }
+        if let Some((file, _)) = draft.start.as_ref().and_then(Start::moved) {
+            let _ = fs::remove_file(dir.join(file));
         }
         if sides[0].settings.patches_path.is_some() {
             house::patches(sides[0].settings, &draft.name, &dir)?;
@@ -88,7 +92,7 @@ fn project(drafts: &[Draft], sides: &[Side<'_>]) -> Result<String> {
         text.push_str("# Other distributions that the recipes know:\n");
         for other in &sides[1..] {
             let tag = other.settings.values.get("base_distro_tag").map(|tag| tag.to_string()).unwrap_or_default();
-            text.push_str(&format!("#   --set build.base={} --set build.base_tag={tag}\n", other.settings.base));
+            text.push_str(&format!("#   --set build.base={} --set 'build.base_tag=\"{tag}\"'\n", other.settings.base));
         }
     }
     text.push_str("[build]\n");
@@ -292,8 +296,9 @@ fn start(draft: &Draft, to: &Path, sides: &[Side<'_>]) -> Result<()> {
     make(&dir)?;
     put(&dir.join("extend_start.sh"), &start.script)?;
     let from: Vec<String> = start.from.iter().map(|path| format!("docker/{}", path.display())).collect();
+    let also = if start.moved.is_some() { "; the image has it as kolla_extend_start, too" } else { "" };
     let mut text = format!(
-        "# extend_start.sh is what Kolla {} has in {}.\n# The command is the deployment's.\n[service]\n",
+        "# extend_start.sh is what Kolla {} has in {}{also}.\n# The command is the deployment's.\n[service]\n",
         sides[0].options.tree.version,
         from.join(" and ")
     );
