@@ -25,7 +25,7 @@ use page::{Block, Page, pages};
 use session::Session;
 
 /// Pages, and how a block begins that is not run.
-const EXCEPTIONS: [(&str, &str); 15] = [
+const EXCEPTIONS: [(&str, &str); 17] = [
     ("README.md", "make demo"),
     ("README.md", "make test"),
     ("docs/howto/ci.md", "kollage build -p main --push"),
@@ -33,6 +33,8 @@ const EXCEPTIONS: [(&str, &str); 15] = [
     ("docs/howto/deploy.md", "kollage deploy task mariadb-server backup"),
     ("docs/howto/editor.md", "taplo check"),
     ("docs/howto/export.md", "cd bake && docker buildx bake"),
+    ("docs/howto/export.md", "kollage export --format bake -o bake --set build.ca_bundle="),
+    ("docs/howto/leave-kolla.md", "kollage import-kolla "),
     ("docs/howto/lock.md", "kollage lock -p demo"),
     ("docs/howto/publish.md", "kollage build -p main --push"),
     ("docs/howto/publish.md", "kollage push 'neutron-*'"),
