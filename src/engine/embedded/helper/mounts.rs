@@ -86,8 +86,9 @@ pub fn prepare(place: &Place, spec: &RunSpec) -> Result<Prepared> {
     Ok(prepared)
 }
 
-/// What is lent: copies in memory, which a step may change as it likes (`chown -R` of what is around them). Those in the
-/// directory that is for them alone are mounted with it, so that nothing of it gets into a layer either.
+/// What is lent: copies in memory. Those in the directory that is for them alone are mounted with it, so that nothing of it
+/// gets into a layer either, and a step may change them with all that is around (`chown -R /run`). The others are in places
+/// that images have as well, and can't be written there, as with BuildKit.
 fn lend(place: &Place, lent: &[LentFile]) -> Result<Vec<Source>> {
     let own = place.in_memory("lent");
     let mut sources = Vec::new();
@@ -105,6 +106,7 @@ fn lend(place: &Place, lent: &[LentFile]) -> Result<Vec<Source>> {
             }
             Err(_) => {
                 let path = place.in_memory(format!("lent{number}"));
+                let flags = flags | MountFlags::RDONLY;
                 sources.push(Source { what: What::Bind(path.clone()), target, directory: false, flags });
                 path
             }
