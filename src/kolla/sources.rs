@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::error::{Context as _, Error, Result};
 use crate::fetch::address::GitAddress;
 use crate::fetch::{self, Fetcher, Pin, Remote, WebFile};
+use crate::image::layer::decompress::decompress;
 use crate::kolla::images::Image;
 use crate::kolla::options::Options;
 use crate::kolla::value::Value;
@@ -217,16 +218,7 @@ pub fn pack(dir: &Path, name: &str, to: &Path) -> Result<()> {
 /// Unpacks a plugin or an addition beside the others.
 fn unpack(source: &Source, path: &Path, into: &Path) -> Result<()> {
     let say = || format!("cannot unpack the source [{}] ({})", source.name, source.origin);
-    let mut file = fs::File::open(path).unusable(say)?;
-    let mut magic = [0; 6];
-    let length = file.read(&mut magic).unusable(say)?;
-    let file = fs::File::open(path).unusable(say)?;
-    let content: Box<dyn Read> = match &magic[..length] {
-        [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(file)),
-        [b'B', b'Z', b'h', ..] => Box::new(bzip2::read::MultiBzDecoder::new(file)),
-        [0xfd, b'7', b'z', b'X', b'Z', 0] => Box::new(liblzma::read::XzDecoder::new_multi_decoder(file)),
-        _ => Box::new(file),
-    };
+    let (_, content) = decompress(fs::File::open(path).unusable(say)?).map_err(|e| e.context(say()))?;
     let wrong = |why: String| Error::bad_input(say()).cause(why);
     let mut archive = tar::Archive::new(content);
     archive.set_overwrite(true);
