@@ -11,7 +11,7 @@ use crate::image::digest::Digest;
 
 const DOCKER_HUB: &str = "docker.io";
 const MAX_NAME: usize = 255;
-const MAX_TAG: usize = 128;
+pub const MAX_TAG: usize = 128;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {

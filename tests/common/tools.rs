@@ -89,7 +89,7 @@ impl Docker {
         Docker::start_from(Path::new("dockerd"), &[])
     }
 
-    /// `program` may be another dockerd.
+    /// `program` may be another dockerd, and flags may say otherwise than what is usual here.
     pub fn start_from(program: &Path, more: &[String]) -> Docker {
         // Sockets have short names.
         let dir = tempfile::Builder::new().prefix("dkr").tempdir_in("/tmp").unwrap();
@@ -106,7 +106,7 @@ impl Docker {
             "--ip-forward=false",
             "--ip-masq=false",
         ]);
-        command.args(more).args(["--storage-driver=overlay2", "--log-level=warn"]);
+        command.args(["--storage-driver=overlay2", "--log-level=warn"]).args(more);
         let daemon = Daemon::start(&mut command, path("log"));
         let mut docker = Docker { daemon, dir };
         let host = docker.host();

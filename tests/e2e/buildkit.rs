@@ -17,7 +17,7 @@ use kollage::engine::{Ctl, SecretSource};
 use kollage::event::{Cancel, Event, Sink};
 
 use crate::sandbox::{Sandbox, field};
-use crate::support::kill;
+use crate::support::{kill, newer_docker};
 use crate::tools::{Docker, Registry, ready, run};
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -218,6 +218,39 @@ fn a_profile_is_spread_over_two_builders_and_found_again_by_another_machine() {
     // Keys don't depend on the engine: the embedded one finds what the builders made.
     let again = sandbox.build(&[]);
     all_reused(&again);
+}
+
+/// With containerd's image store dockerd pushes by itself, and can keep what steps gave where another one finds it.
+#[test]
+fn what_steps_gave_is_found_by_a_builder_that_has_nothing() {
+    if !ready(&["dockerd", "docker", "docker-registry", "busybox"]) {
+        return;
+    }
+    let sandbox = Sandbox::with_base();
+    sandbox.write("kollage.toml", "[build]\nbase = \"debian\"\nsource_date_epoch = 1700000000\nnetwork = \"none\"\n");
+    sandbox.base("FROM {{ parent }}\nRUN echo base > /base\n");
+    sandbox.write("ca.pem", "a certificate\n");
+    sandbox.write("daemon.json", r#"{"features": {"containerd-snapshotter": true}}"#);
+    let config = format!("--config-file={}", sandbox.catalogue().join("daemon.json").display());
+    let start = || newer_docker(&[config.clone(), "--storage-driver=overlayfs".into()]).0;
+    let (registry, dockers) = (Registry::start(false), [start(), start()]);
+    let repository = format!("{}/kollage/work", registry.address());
+    for bundle in ["off", "ca.pem"] {
+        let lends = format!("build.ca_bundle={bundle}");
+        let name = bundle.trim_end_matches(".pem");
+        let (mut once, mut last) = (Vec::new(), Vec::new());
+        for (docker, store) in dockers.iter().zip(["store", "other"]) {
+            let recipe = "FROM {{ parent }}\nRUN cat /proc/sys/kernel/random/uuid > /once\n";
+            sandbox.image(name, "base", &format!("{recipe}RUN echo {store} > /last\n"));
+            let layout = format!("type=oci,dest={}", sandbox.path(&format!("{name}-{store}")).display());
+            let builders = [docker.host()];
+            sandbox.build_on(store, &on(&builders, &repository, &[name, "--set", &lends, "-o", &layout]));
+            once.push(sandbox.run_on(store, &["run", name, "--", "cat", "/once"]).ok().stdout);
+            last.push(sandbox.run_on(store, &["run", name, "--", "cat", "/last"]).ok().stdout);
+        }
+        assert_eq!(last, ["store\n", "other\n"]);
+        assert_eq!(once[0], once[1], "{bundle}: the step was not done again");
+    }
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! `kollage export`: what is written, compared and refused; and what `docker buildx bake` of Debian 13 builds of it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
 
 use crate::fetch::{Daemon, Web, repository};
 use crate::sandbox::{Sandbox, is_root};
-use crate::tools::{Docker, ready, run, succeed};
+use crate::support::newer_docker;
+use crate::tools::{ready, succeed};
 
 fn catalogue() -> Sandbox {
     let sandbox = Sandbox::with_base();
@@ -54,13 +54,6 @@ fn a_bake_file_is_written_whole_and_compared() {
     sandbox.run(&check).ok();
 }
 
-/// Debian 13's Docker and its plugin, unpacked.
-fn newer_docker() -> (Docker, PathBuf) {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("newer-docker");
-    run(concat!(env!("CARGO_MANIFEST_DIR"), "/tools/newer-docker"), &[dir.to_str().unwrap()]);
-    (Docker::start_from(&dir.join("usr/sbin/dockerd"), &[]), dir.join("usr/libexec/docker/cli-plugins/docker-buildx"))
-}
-
 #[test]
 fn bake_builds_what_is_exported() {
     if !is_root() || !ready(&["dockerd", "docker", "busybox", "git"]) {
@@ -97,7 +90,8 @@ fn bake_builds_what_is_exported() {
     // Whatever they are now, the lock says what they were.
     commit("second");
 
-    let (docker, buildx) = newer_docker();
+    let (docker, dir) = newer_docker(&[]);
+    let buildx = dir.join("usr/libexec/docker/cli-plugins/docker-buildx");
     let command = |args: &[&str]| {
         let mut command = Command::new(&buildx);
         command.env("DOCKER_HOST", docker.host()).env("DOCKER_CONFIG", sandbox.path("home"));

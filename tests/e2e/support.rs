@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub use crate::room::{Image, Room};
@@ -151,4 +151,11 @@ pub fn kill(docker: &Docker) {
     {
         let _ = Command::new("umount").args(["-l", at]).output();
     }
+}
+
+/// Debian 13's dockerd, unpacked below the directory that comes with it.
+pub fn newer_docker(more: &[String]) -> (Docker, PathBuf) {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("newer-docker");
+    run(concat!(env!("CARGO_MANIFEST_DIR"), "/tools/newer-docker"), &[dir.to_str().unwrap()]);
+    (Docker::start_from(&dir.join("usr/sbin/dockerd"), more), dir)
 }

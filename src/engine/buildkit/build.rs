@@ -192,20 +192,21 @@ fn attributes(job: &BuildJob, portable: &Portable) -> BTreeMap<String, String> {
     attributes
 }
 
-/// Builds the image.
+/// Builds the image. `cache` is where a registry keeps what its steps gave.
 pub fn on(
     worker: &Worker,
     job: &BuildJob,
     prepared: &Prepared,
     exporter: Exporter,
+    cache: Option<String>,
     ctl: &Ctl<'_>,
 ) -> Result<Done, Ended> {
     let build = Build {
         attributes: prepared.attributes.clone(),
         exporter: Some(exporter),
+        cache,
         entitlements: prepared.entitlements.clone(),
         lending: prepared.lending.clone().map(|lending| (lending, worker.facts.is_old())),
-        ..Build::default()
     };
     let titles = titles(job, &prepared.portable);
     let title = |place: &Place<'_>| titles.find(place);

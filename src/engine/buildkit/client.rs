@@ -25,6 +25,9 @@ pub(super) const LARGEST: usize = 32 << 20;
 /// Of Dockerfiles; every builder has it.
 pub(super) const FRONTEND: &str = "dockerfile.v0";
 
+/// The kind of cache that is kept in a registry.
+pub(super) const CACHE: &str = "registry";
+
 /// A builder has it when it keeps images as containerd does; dockerd's older way of keeping them can't push.
 const SNAPSHOTTER: &str = "org.mobyproject.buildkit.worker.snapshotter";
 
@@ -59,8 +62,8 @@ pub struct Build {
     pub attributes: BTreeMap<String, String>,
     /// None: only the cache is filled.
     pub exporter: Option<Exporter>,
-    pub cache_from: Vec<BTreeMap<String, String>>,
-    pub cache_to: Vec<BTreeMap<String, String>>,
+    /// `REPOSITORY:TAG` of a registry where what steps gave is kept and looked for.
+    pub cache: Option<String>,
     pub entitlements: Vec<String>,
     /// For steps, with whether the builder is an old one.
     pub lending: Option<(Lending, bool)>,
@@ -127,12 +130,16 @@ impl Connection {
         if lent.context.is_some() {
             attributes.insert("context".into(), format!("http://buildkit-session/{}", session::unique()));
         }
-        let entries = |entries: &[BTreeMap<String, String>]| {
-            let entry = |attrs: &BTreeMap<String, String>| CacheOptionsEntry {
-                r#type: "registry".into(),
-                attrs: attrs.clone().into_iter().collect(),
-            };
-            entries.iter().map(entry).collect()
+        if let Some(place) = &build.cache {
+            let imports = serde_json::json!([{ "Type": CACHE, "Attrs": { "ref": place } }]);
+            attributes.insert("cache-imports".into(), imports.to_string());
+        }
+        // Of all steps, not only of the last; a registry that doesn't take it is no reason to fail.
+        let kept = |place: &String| CacheOptionsEntry {
+            r#type: CACHE.into(),
+            attrs: [("ref", place.as_str()), ("mode", "max"), ("ignore-error", "true")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
         };
         let exporter = build.exporter.clone();
         // With something to lend, frontend and operations come by the bridge.
@@ -148,22 +155,18 @@ impl Connection {
             // Builders of all versions understand the older of the two ways to say it.
             exporter_deprecated: exporter.as_ref().map(|e| e.name.clone()).unwrap_or_default(),
             exporter_attrs_deprecated: exporter.map(|e| e.attributes.into_iter().collect()).unwrap_or_default(),
-            cache: Some(CacheOptions {
-                imports: entries(&build.cache_from),
-                exports: entries(&build.cache_to),
-                ..CacheOptions::default()
-            }),
+            cache: Some(CacheOptions { exports: build.cache.iter().map(kept).collect(), ..CacheOptions::default() }),
             entitlements: build.entitlements.clone(),
             ..SolveRequest::default()
         };
         let (mut solving, mut telling) = (self.control.clone(), self.control.clone());
         let mut serving = std::pin::pin!(session::serve(self.control.clone(), session, lent));
         let mut solved = std::pin::pin!(solving.solve(request));
-        let (channel, build_id) = (self.channel.clone(), id.clone());
+        let (channel, build_id, cache) = (self.channel.clone(), id.clone(), build.cache.as_deref());
         let lent = async move {
             match bridged {
                 Some(((lending, is_old), attributes)) => {
-                    lend::through(channel, &build_id, attributes, lending, *is_old).await
+                    lend::through(channel, &build_id, attributes, cache, lending, *is_old).await
                 }
                 None => Ok(()),
             }

@@ -10,13 +10,15 @@ use std::collections::{BTreeMap, HashMap};
 use bollard_buildkit_proto::google::rpc;
 use bollard_buildkit_proto::moby::buildkit::v1::frontend::llb_bridge_client::LlbBridgeClient;
 use bollard_buildkit_proto::moby::buildkit::v1::frontend::result::Result as Kind;
-use bollard_buildkit_proto::moby::buildkit::v1::frontend::{PingRequest, Ref, Result, ReturnRequest, SolveRequest};
+use bollard_buildkit_proto::moby::buildkit::v1::frontend::{
+    CacheOptionsEntry, PingRequest, Ref, Result, ReturnRequest, SolveRequest,
+};
 use bollard_buildkit_proto::pb::{self, Definition, ExecOp, Mount, MountType, Op, ProxyEnv, SecretEnv, SecretOpt, op};
 use prost::Message as _;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
-use super::client::{FRONTEND, LARGEST};
+use super::client::{CACHE, FRONTEND, LARGEST};
 use crate::engine::SecretSource;
 use crate::engine::embedded::lend::{Lending, Places};
 use crate::image::digest::Digest;
@@ -50,6 +52,7 @@ pub(super) async fn through(
     channel: Channel,
     id: &str,
     attributes: HashMap<String, String>,
+    cache: Option<&str>,
     lending: &Lending,
     is_old: bool,
 ) -> std::result::Result<(), Status> {
@@ -57,7 +60,7 @@ pub(super) async fn through(
         LlbBridgeClient::new(channel).max_decoding_message_size(LARGEST).max_encoding_message_size(LARGEST);
     // The build has to be known there before it can be talked about: the builder waits for it with the answer.
     bridge.ping(of_build(id, PingRequest::default())?).await?;
-    let returned = match translated(&mut bridge, id, attributes, lending, is_old).await {
+    let returned = match translated(&mut bridge, id, attributes, cache, lending, is_old).await {
         Ok(result) => ReturnRequest { result: Some(result), error: None },
         Err(status) => {
             let error =
@@ -79,6 +82,7 @@ async fn translated(
     bridge: &mut LlbBridgeClient<Channel>,
     id: &str,
     attributes: HashMap<String, String>,
+    cache: Option<&str>,
     lending: &Lending,
     is_old: bool,
 ) -> std::result::Result<Result, Status> {
@@ -89,7 +93,15 @@ async fn translated(
         // Nothing is done in it.
         return Ok(found);
     };
-    let asked = SolveRequest { definition: Some(lent(definition, lending, is_old)?), ..solve };
+    let place = |place: &str| CacheOptionsEntry {
+        r#type: CACHE.into(),
+        attrs: HashMap::from([("ref".to_owned(), place.to_owned())]),
+    };
+    let asked = SolveRequest {
+        definition: Some(lent(definition, lending, is_old)?),
+        cache_imports: cache.into_iter().map(place).collect(),
+        ..solve
+    };
     let made = bridge.solve(of_build(id, asked)?).await?.into_inner().result.unwrap_or_default();
     Ok(Result { result: made.result, ..found })
 }

@@ -252,7 +252,9 @@ impl BuildKitEngine {
         ctl: &Ctl<'_>,
     ) -> Result<Built, Ended> {
         let (platform, name) = (&job.platform, &self.results.name(key));
-        let done = build::on(&builder.worker, job, prepared, builder.exporter(name), ctl)?;
+        // An older dockerd cannot write one.
+        let cache = builder.worker.facts.pushes.then(|| self.results.cache(ctl.node, platform));
+        let done = build::on(&builder.worker, job, prepared, builder.exporter(name), cache, ctl)?;
         let (built, digest) = match builder.made(&done.answer)? {
             Made::Pushed(digest) => (self.results.arrived(&self.own, key, Some(&digest), platform, ctl)?, None),
             Made::Kept(config) => {

@@ -9,6 +9,7 @@ use crate::error::{Context as _, Error, Result};
 use crate::event::{Cancel, Event, Silent};
 use crate::image::config::{ImageConfig, Platform};
 use crate::image::digest::{Digest, Key};
+use crate::image::reference::MAX_TAG;
 use crate::registry::form::Form;
 use crate::registry::push::{self, Move};
 use crate::registry::{self, Caller, Reference, Retry};
@@ -43,6 +44,13 @@ impl Results {
     /// Where builders put the result of a key.
     pub fn name(&self, key: &Key) -> String {
         format!("{}:{key}", self.repository)
+    }
+
+    /// Where builders keep what the steps of a node gave, for whoever builds it next.
+    pub fn cache(&self, node: &str, platform: &Platform) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+        let tag: String = format!("cache-{platform}-{node}").chars().map(plain).take(MAX_TAG).collect();
+        format!("{}:{tag}", self.repository)
     }
 
     /// By its digest, so that a builder that has it already needs to ask nobody.

@@ -50,7 +50,7 @@ impl BuildKit {
         prepared.attributes.insert("image-resolve-mode".into(), "local".into());
         let attributes = BTreeMap::from([("name".to_owned(), name.to_owned())]);
         let exporter = Exporter { name: "moby".into(), attributes };
-        build::on(&self.0, job, &prepared, exporter, ctl).map(|done| done.steps).map_err(|ended| match ended {
+        build::on(&self.0, job, &prepared, exporter, None, ctl).map(|done| done.steps).map_err(|ended| match ended {
             Ended::Failed(error) => error,
             Ended::Gone(why) => Error::unusable(format!("{} went away", engine.engine.facts.name)).cause(why),
         })
