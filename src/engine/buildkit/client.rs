@@ -75,6 +75,20 @@ pub struct Exporter {
     pub attributes: BTreeMap<String, String>,
 }
 
+impl Exporter {
+    /// Into the images of the dockerd that builds it.
+    pub fn kept(name: &str) -> Exporter {
+        Exporter { name: "moby".into(), attributes: BTreeMap::from([("name".to_owned(), name.to_owned())]) }
+    }
+
+    /// To the registry that the name says.
+    pub fn pushed(name: &str) -> Exporter {
+        let attributes = [("name", name), ("push", "true"), ("oci-mediatypes", "true")];
+        let attributes = attributes.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        Exporter { name: "image".into(), attributes: attributes.into() }
+    }
+}
+
 #[derive(Debug)]
 pub enum Problem {
     /// The builder is not there any more, or not as it was: another one can do the work.

@@ -88,13 +88,10 @@ enum Made {
 impl Builder {
     /// For an image under a name of the repository where results meet, which is pushed by who can.
     fn exporter(&self, name: &str) -> Exporter {
-        let mut attributes = BTreeMap::from([("name".to_owned(), name.to_owned())]);
-        if !self.worker.facts.pushes {
-            return Exporter { name: "moby".into(), attributes };
+        match self.worker.facts.pushes {
+            true => Exporter::pushed(name),
+            false => Exporter::kept(name),
         }
-        attributes.insert("push".into(), "true".into());
-        attributes.insert("oci-mediatypes".into(), "true".into());
-        Exporter { name: "image".into(), attributes }
     }
 
     fn made(&self, answer: &Answer) -> Result<Made> {

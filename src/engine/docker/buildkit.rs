@@ -1,7 +1,7 @@
 //! One node through the BuildKit inside of Docker: as with builders elsewhere, but that the result stays where it is and
 //! images are taken from what the engine has.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::DockerEngine;
 use crate::daemon::{self, Daemon};
@@ -48,11 +48,11 @@ impl BuildKit {
         let mut prepared = build::prepare(&engine.local, BTreeSet::new(), job, made, work.path(), ctl)?;
         // What FROM names is there under names that no registry has.
         prepared.attributes.insert("image-resolve-mode".into(), "local".into());
-        let attributes = BTreeMap::from([("name".to_owned(), name.to_owned())]);
-        let exporter = Exporter { name: "moby".into(), attributes };
-        build::on(&self.0, job, &prepared, exporter, None, ctl).map(|done| done.steps).map_err(|ended| match ended {
-            Ended::Failed(error) => error,
-            Ended::Gone(why) => Error::unusable(format!("{} went away", engine.engine.facts.name)).cause(why),
+        build::on(&self.0, job, &prepared, Exporter::kept(name), None, ctl).map(|done| done.steps).map_err(|ended| {
+            match ended {
+                Ended::Failed(error) => error,
+                Ended::Gone(why) => Error::unusable(format!("{} went away", engine.engine.facts.name)).cause(why),
+            }
         })
     }
 }
