@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use clap::Parser as _;
+
 use crate::catalogue::{Catalogue, EngineName, limit_of_steps};
 use crate::cli::App;
-use crate::cli::args::{Build, OneDockerfile, Select};
+use crate::cli::args::{Build, Cli, Command, OneDockerfile, Select};
 use crate::cli::builders::Asked;
 use crate::cli::context::{contexts, refuse_remote};
 use crate::cli::entitlements::entitlements;
@@ -45,6 +47,17 @@ use crate::report::summary::{self, Detail, NodeSummary, RunSummary};
 use crate::report::{Clock, files, metrics, tee::Tee};
 use crate::schedule::history::History;
 use crate::schedule::{NodeResult, Options, Run};
+
+/// `kollage build` with these arguments for a catalogue that another command has written.
+pub(super) fn written(app: &App, catalogue: &Path, arguments: Vec<String>) -> Result<u8> {
+    let arguments = ["kollage".to_owned(), "build".into()].into_iter().chain(arguments);
+    let cli = Cli::try_parse_from(arguments)
+        .map_err(|e| Error::bad_input("these options cannot be carried out together").cause(e))?;
+    let Command::Build(args) = cli.command else { return Err(Error::failed("`build` is no build")) };
+    let mut global = app.global.clone();
+    global.directory = Some(catalogue.to_owned());
+    run(&App { global, env: app.env.clone(), facts: app.facts.clone(), look: app.look }, &args)
+}
 
 pub fn run(app: &App, args: &Build) -> Result<u8> {
     let (loads, texts): (Vec<&String>, Vec<&String>) =

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::image::digest::{Digest, Key, KeyHasher};
-use crate::image::store::Store;
+use crate::image::store::{Store, WorkDir};
 use crate::net::{Caller, Retry};
 
 mod about;
@@ -179,6 +179,11 @@ pub struct Fetcher {
 impl Fetcher {
     pub fn new(store: Store, options: Options) -> Fetcher {
         Fetcher { store, options }
+    }
+
+    /// For what is made of what was fetched.
+    pub fn work_dir(&self) -> Result<WorkDir> {
+        self.store.work_dir()
     }
 
     /// With an agent that ssh asks for keys.

@@ -1,12 +1,14 @@
 //! What a build of a Kolla tree is set to, worked out of its options as kolla-build does.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use minijinja::Value as Shown;
 
 use crate::error::{Error, Result};
 use crate::kolla::options::Options;
 use crate::kolla::render::shown;
+use crate::kolla::tree::Tree;
 use crate::kolla::value::Value;
 
 #[derive(Clone, Debug)]
@@ -134,6 +136,16 @@ impl Settings {
         values.insert("env".into(), Shown::from_pairs(environment.iter().map(|(k, v)| (k.as_str(), v.as_str()))));
         settings.values = values;
         Ok(settings)
+    }
+
+    /// The tree's directories with templates; later ones lie over earlier ones.
+    pub fn roots(&self, tree: &Tree) -> Vec<PathBuf> {
+        std::iter::once(tree.docker.clone()).chain(self.docker_dir.iter().map(PathBuf::from)).collect()
+    }
+
+    /// The architecture as checksums of sources have it.
+    pub fn source_arch(&self) -> &'static str {
+        if self.base_arch == "aarch64" { "arm64" } else { "amd64" }
     }
 
     /// Options that follow from others when nobody sets them.

@@ -32,6 +32,13 @@ pub enum Kind {
     Local(PathBuf),
 }
 
+impl Source {
+    /// The file that an image of this name ADDs.
+    pub fn archive(&self) -> String {
+        format!("{}-archive", self.name)
+    }
+}
+
 /// Everything that one image takes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sources {
@@ -106,38 +113,20 @@ const HTTPS: &str = "a repository on this machine is a `local` source, or is nam
 /// Writes what an image takes into its directory: `NAME-archive`, `plugins-archive` and `additions-archive`.
 pub fn write(sources: &Sources, dir: &Path, fetcher: &Fetcher, caller: &Caller<'_>) -> Result<()> {
     if let Some(source) = &sources.own {
-        archive(source, &dir.join(format!("{}-archive", source.name)), fetcher, caller)?;
+        archive(source, &dir.join(source.archive()), fetcher, caller)?;
     }
     for (what, all) in [("plugins", &sources.plugins), ("additions", &sources.additions)] {
-        let room = Room::new(dir, what)?;
-        let items = room.0.join(what);
+        let room = fetcher.work_dir()?;
+        let items = room.path().join(what);
         fs::create_dir(&items).unusable(|| format!("cannot make {}", items.display()))?;
         for source in all {
-            let path = room.0.join("archive");
+            let path = room.path().join("archive");
             archive(source, &path, fetcher, caller)?;
             unpack(source, &path, &items)?;
         }
         pack(&items, what, &dir.join(format!("{what}-archive")))?;
     }
     Ok(())
-}
-
-/// A directory that is gone when it isn't needed any more.
-struct Room(PathBuf);
-
-impl Room {
-    fn new(dir: &Path, what: &str) -> Result<Room> {
-        let path = dir.join(format!(".{what}"));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unusable(|| format!("cannot make {}", path.display()))?;
-        Ok(Room(path))
-    }
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 fn archive(source: &Source, to: &Path, fetcher: &Fetcher, caller: &Caller<'_>) -> Result<()> {
@@ -163,16 +152,21 @@ fn archive(source: &Source, to: &Path, fetcher: &Fetcher, caller: &Caller<'_>) -
         }
         Kind::Git(address) => {
             let pin = fetcher.pin(&Remote::Git(address.clone()), caller).map_err(failed)?;
-            let parent = to.parent().unwrap_or(Path::new("."));
-            let room = Room::new(parent, "checkout")?;
-            fetcher.checkout(address, &pin, true, &room.0, caller).map_err(failed)?;
-            let reference = address.reference.as_deref().unwrap_or_default().replace('/', "-");
-            pack(&fetch::tree(&room.0), &format!("{}-archive-{reference}", source.name), to)
+            let room = fetcher.work_dir()?;
+            fetcher.checkout(address, &pin, true, room.path(), caller).map_err(failed)?;
+            pack(&fetch::tree(room.path()), &checked_out(source, address), to)
         }
     }
 }
 
-fn last(path: &Path) -> String {
+/// The one directory in the archive of a repository.
+pub fn checked_out(source: &Source, address: &GitAddress) -> String {
+    let reference = address.reference.as_deref().unwrap_or_default().replace('/', "-");
+    format!("{}-{reference}", source.archive())
+}
+
+/// What a local source is called in its archive.
+pub fn last(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_else(|| "source".into())
 }
 

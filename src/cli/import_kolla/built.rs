@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::Parser as _;
-
-use crate::cli::args::{Cli, Command, ImportKolla};
+use crate::cli::args::ImportKolla;
 use crate::cli::import_kolla::{Room, one};
 use crate::cli::verify::{Difference, Report, differences};
 use crate::cli::workspace::store_path;
@@ -37,8 +35,7 @@ pub fn compare(app: &App, args: &ImportKolla, tree: &Tree, side: &Side<'_>) -> R
     let config = work.0.join("without-plugins.conf");
     fs::write(&config, off).unusable(|| format!("cannot write {}", config.display()))?;
     let (options, settings) = one(app, args, tree, Some(&side.settings.base), &[config])?;
-    let roots: Vec<PathBuf> =
-        std::iter::once(tree.docker.clone()).chain(settings.docker_dir.iter().map(PathBuf::from)).collect();
+    let roots = settings.roots(tree);
     let mut images = images::images(render::render(&settings, &options, &roots)?, &settings);
     for image in &mut images {
         let wanted = catalogue.images.contains_key(&name_of(&image.name, side));
@@ -83,15 +80,10 @@ pub fn compare(app: &App, args: &ImportKolla, tree: &Tree, side: &Side<'_>) -> R
 
 /// `kollage build` of a catalogue on Kollage's own engine.
 fn built(app: &App, directory: &Path, names: &BTreeMap<String, String>, more: &[String]) -> Result<()> {
-    let mut arguments = vec!["kollage".to_owned(), "build".into(), "--engine=embedded".into()];
+    let mut arguments = vec!["--engine=embedded".to_owned()];
     arguments.extend(more.iter().cloned());
     arguments.extend(names.keys().cloned());
-    let cli = Cli::try_parse_from(arguments).map_err(|e| Error::failed("cannot build what was written").cause(e))?;
-    let Command::Build(build) = cli.command else { return Err(Error::failed("`build` is no build")) };
-    let mut global = app.global.clone();
-    global.directory = Some(directory.to_owned());
-    let inner = App { global, env: app.env.clone(), facts: app.facts.clone(), look: app.look };
-    match build::run(&inner, &build)? {
+    match build::written(app, directory, arguments)? {
         0 => Ok(()),
         code => Err(Error::failed(format!("{} was not built (exit code {code})", directory.display()))
             .hint("the lines above say why; nothing was compared")),

@@ -26,8 +26,7 @@ pub fn run(app: &App, args: &ImportKolla) -> Result<u8> {
     is_free(&args.output)?;
     let tree = Tree::open(&args.tree)?;
     let chosen = chosen(app, args, &tree)?;
-    let roots: Vec<PathBuf> =
-        std::iter::once(tree.docker.clone()).chain(chosen[0].1.docker_dir.iter().map(PathBuf::from)).collect();
+    let roots = chosen[0].1.roots(&tree);
     let mut sides = Vec::new();
     for (options, settings) in &chosen {
         sides.push(Side::new(options, settings, &roots)?);

@@ -5,10 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Parser as _;
 use rayon::prelude::*;
 
-use crate::cli::args::{Cli, Command};
 use crate::cli::kolla_build::summary::Ends;
 use crate::cli::workspace::store_path;
 use crate::cli::{App, build, machine};
@@ -53,21 +51,14 @@ pub fn run(app: &App, options: &Options<'_>, settings: &Settings, roots: &[PathB
     }
     let work = super::work_dir(options)?;
     catalogue(app, options, settings, roots, images, &work)?;
-    let mut arguments = vec!["kollage".to_owned(), "-C".into(), work.display().to_string(), "build".into()];
-    arguments.extend(flags(options)?);
+    let mut arguments = flags(options)?;
     let summary = work.join("summary.json");
     arguments.extend(["--summary-json-file".to_owned(), summary.display().to_string()]);
     let _ = std::fs::remove_file(&summary);
     let chosen = skipped(options, images)?;
     arguments
         .extend(images.iter().filter(|image| chosen.contains(image.name.as_str())).map(|i| house::name(i, settings)));
-    let cli = Cli::try_parse_from(&arguments)
-        .map_err(|e| Error::bad_input("these options cannot be carried out together").cause(e))?;
-    let Command::Build(args) = cli.command else { return Err(Error::failed("`build` is no build")) };
-    let mut global = app.global.clone();
-    global.directory = Some(work.clone());
-    let inner = App { global, env: app.env.clone(), facts: app.facts.clone(), look: app.look };
-    let mut code = build::run(&inner, &args)?;
+    let mut code = build::written(app, &work, arguments)?;
     let ends = Ends::read(&summary, images, options, settings)?;
     ends.write(app, options)?;
     code = ends.code(code, options)?;
@@ -86,11 +77,10 @@ pub fn catalogue(
     images: &[Image],
     work: &Path,
 ) -> Result<()> {
-    let arch = if settings.base_arch == "aarch64" { "arm64" } else { "amd64" };
     // Everything that is wrong with a source is found before anything is fetched.
     let mut wanted: Vec<(String, Sources)> = Vec::new();
     for image in images.iter().filter(|image| image.status == Status::Matched) {
-        wanted.push((image.name.clone(), sources::sources(image, options, arch)?));
+        wanted.push((image.name.clone(), sources::sources(image, options, settings.source_arch())?));
     }
     let folders = house::write(work, images, settings, roots, &build_args(options)?)?;
     if let Some(base) = folders.get("base") {

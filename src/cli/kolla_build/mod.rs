@@ -45,8 +45,7 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
             return Ok(code);
         }
     };
-    let roots: Vec<PathBuf> =
-        std::iter::once(tree.docker.clone()).chain(settings.docker_dir.iter().map(PathBuf::from)).collect();
+    let roots = settings.roots(&tree);
     let rendered = render::render(&settings, &options, &roots)?;
     let names: BTreeSet<String> = rendered.iter().map(|image| image.name.clone()).collect();
     options.unknown(&names);

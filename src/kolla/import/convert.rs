@@ -285,7 +285,7 @@ fn archive(source: &str, dest: &str, found: &Found, plan: &Plan, taken: &mut Tak
         }
     };
     let own = found.sources.own.as_ref();
-    if own.is_some_and(|own| source == format!("{}-archive", own.name)) {
+    if own.is_some_and(|own| source == own.archive()) {
         return own.and_then(|own| add(own, dest).ok()).map(|text| vec![text]);
     }
     let (what, several) = match source {

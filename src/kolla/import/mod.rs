@@ -60,7 +60,6 @@ impl<'a> Side<'a> {
         images::select(&mut all, options, settings)?;
         let parents: Vec<Option<String>> =
             all.iter().map(|image| image.parent.map(|number| all[number].name.clone())).collect();
-        let arch = if settings.base_arch == "aarch64" { "arm64" } else { "amd64" };
         let mut found = BTreeMap::new();
         for (image, parent) in all.into_iter().zip(parents) {
             let pieces = text::read(&image.name, &image.text).map_err(|problems| {
@@ -77,7 +76,7 @@ impl<'a> Side<'a> {
                 }
             }
             own.retain(|what, items| !twice.contains(what) && !items.is_empty());
-            let sources = sources::sources(&image, options, arch)?;
+            let sources = sources::sources(&image, options, settings.source_arch())?;
             let has_children = !image.children.is_empty();
             found.insert(image.name.clone(), Found { parent, pieces, lists: own, sources, has_children, image });
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Context as _, Result};
 use crate::kolla::house;
 use crate::kolla::settings::Settings;
-use crate::kolla::sources::{Kind, Source};
+use crate::kolla::sources::{Kind, Source, last};
 
 /// Where a definition keeps files of local sources.
 pub const LOCAL: &str = "sources";
@@ -60,10 +60,6 @@ impl Carried {
             false => std::fs::copy(from, &to).map(drop).bad_input(|| format!("cannot copy {}", from.display())),
         }
     }
-}
-
-fn last(path: &Path) -> String {
-    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_else(|| "source".into())
 }
 
 /// Definitions hold no secrets.

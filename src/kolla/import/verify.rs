@@ -19,10 +19,11 @@ use crate::dockerfile::step::{Action, Copy, From, Run, Source as CopySource, Sta
 use crate::dockerfile::{self, Inputs};
 use crate::error::{Error, Result};
 use crate::image::config::{ImageConfig, Platform};
+use crate::kolla::import::source::LOCAL;
 use crate::kolla::import::start;
 use crate::kolla::import::text::squeezed;
 use crate::kolla::import::{Found, Side, name_of};
-use crate::kolla::sources::{Kind, Source};
+use crate::kolla::sources::{Kind, Source, checked_out};
 use crate::kolla::{house, render};
 use crate::template;
 
@@ -194,7 +195,7 @@ impl Context<'_> {
             let dest = copy.dest.trim_end_matches('/');
             let own = sources.own.as_ref();
             match &copy.sources[0] {
-                CopySource::Path(path) if own.is_some_and(|own| *path == format!("{}-archive", own.name)) => {
+                CopySource::Path(path) if own.is_some_and(|own| *path == own.archive()) => {
                     effects.steps.extend(own.map(|own| unpacked(own, dest)));
                     return;
                 }
@@ -211,7 +212,7 @@ impl Context<'_> {
                     let every = own.into_iter().chain(&sources.plugins).chain(&sources.additions);
                     let local = every.filter(|source| matches!(source.kind, Kind::Local(_)));
                     let here = |source: &&Source| {
-                        let room = format!("sources/{}", source.name);
+                        let room = format!("{LOCAL}/{}", source.name);
                         *path == room || path.strip_prefix(&room).is_some_and(|rest| rest.starts_with('/'))
                     };
                     if let Some(source) = local.into_iter().find(here) {
@@ -278,7 +279,7 @@ impl Context<'_> {
         let step = format!("{what} into {dest}");
         let mut several = sources.plugins.iter().chain(&sources.additions);
         let into = |source: &Source| {
-            let below = format!("/{}-archive-", source.name);
+            let below = format!("/{}-", source.archive());
             unpacked(source, dest.find(&below).map_or(dest, |at| &dest[..at])) == step
         };
         match several.find(|source| into(source)) {
@@ -300,17 +301,10 @@ impl Effects {
 
 /// What ADD of a source's archive does.
 fn unpacked(source: &Source, dest: &str) -> String {
+    let what = plugin(source);
     match &source.kind {
-        Kind::Url(file) => {
-            let sum = file.checksum.as_ref().map(ToString::to_string).unwrap_or_default();
-            format!("unpack {} {sum} into {dest}", file.url)
-        }
-        Kind::Git(address) => {
-            let reference = address.reference.as_deref().unwrap_or_default();
-            let below = format!("{}-archive-{}", source.name, reference.replace('/', "-"));
-            format!("check out {} {reference} into {dest}/{below}", address.remote.trim_end_matches(".git"))
-        }
-        Kind::Local(_) => format!("unpack the local source {} into {dest}", source.name),
+        Kind::Git(address) => format!("check out {what} into {dest}/{}", checked_out(source, address)),
+        Kind::Url(_) | Kind::Local(_) => format!("unpack {what} into {dest}"),
     }
 }
 
