@@ -137,8 +137,16 @@ impl Command {
             Command::Init(_) | Command::List(_) | Command::Graph(_) | Command::Render(_) => false,
             // Only a build needs it; what its options are is known later.
             Command::KollaBuild(args) => {
-                let looks =
-                    ["-l", "--list-images", "--list-dependencies", "--template-only", "--save-dependency", "--help"];
+                let looks = [
+                    "-l",
+                    "--list-images",
+                    "--list-dependencies",
+                    "--template-only",
+                    "--save-dependency",
+                    "--help",
+                    "-h",
+                    "--version",
+                ];
                 !args.arguments.iter().any(|argument| looks.iter().any(|look| argument == *look))
             }
             Command::ImportKolla(args) => args.verify == Some(VerifyImport::Build),

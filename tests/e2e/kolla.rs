@@ -242,6 +242,19 @@ fn what_templates_cannot_do_here_is_refused() {
 }
 
 #[test]
+fn help_needs_no_tree_and_has_the_options_of_one_that_is_named() {
+    let tree = Tree::new();
+    for help in ["--help", "-h"] {
+        let ran = tree.sandbox.run(&["kolla-build", help]).exits(0);
+        assert!(ran.stdout.contains("--kolla <DIR>"), "{}", ran.stdout);
+        assert!(ran.stdout.contains("the tree's release"), "{}", ran.stdout);
+    }
+    let ran = tree.run("", &["--help"]).exits(0);
+    assert!(ran.stdout.contains("--list-dependencies"), "{}", ran.stdout);
+    assert!(!ran.stdout.contains("the tree's release"), "{}", ran.stdout);
+}
+
+#[test]
 fn sources_are_part_of_what_an_image_is() {
     if !is_root() {
         return;

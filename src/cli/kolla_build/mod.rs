@@ -35,7 +35,13 @@ pub fn called(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
 }
 
 pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
-    let tree = Tree::open(&find_tree(app, &args.arguments)?)?;
+    let tree = match find_tree(app, &args.arguments) {
+        // Whoever asks what there is can't know yet that a tree has to be named.
+        Err(_) if args.arguments.iter().any(|argument| argument == "--help" || argument == "-h") => {
+            return app.print(&format!("{}\n", of_no_tree().render_help())).map(|()| 0);
+        }
+        found => Tree::open(&found?)?,
+    };
     let (mut options, settings) = match read(app, &tree, &args.arguments)? {
         Ok(read) => read,
         Err(error) => {
@@ -185,11 +191,12 @@ fn config_files(app: &App, matches: &ArgMatches) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn command(declared: &[Opt], tree: &Tree) -> Command {
-    let mut command = Command::new(NAME)
+/// The command as far as it is the same for each release.
+fn of_no_tree() -> Command {
+    Command::new(NAME)
         .no_binary_name(true)
-        .version(tree.version.clone())
-        .about(format!("Build the images of Kolla {} with Kollage", tree.version))
+        .about("Build the images of a Kolla tree with Kollage")
+        .after_help("All other options are those of the tree's release: --kolla DIR --help lists them.")
         .infer_long_args(true)
         .arg(
             Arg::new("kolla")
@@ -198,7 +205,14 @@ fn command(declared: &[Opt], tree: &Tree) -> Command {
                 .help("The Kolla tree: a checkout, or the prefix that its package is installed in [Kollage's own]"),
         )
         .arg(many("config-file", "FILE", "A configuration file; later ones win [default: /etc/kolla/kolla-build.conf]"))
-        .arg(many("config-dir", "DIR", "A directory of configuration files, read after those"));
+        .arg(many("config-dir", "DIR", "A directory of configuration files, read after those"))
+}
+
+fn command(declared: &[Opt], tree: &Tree) -> Command {
+    let mut command = of_no_tree()
+        .version(tree.version.clone())
+        .about(format!("Build the images of Kolla {} with Kollage", tree.version))
+        .after_help("");
     for option in declared {
         let mut arg = Arg::new(option.key()).help(help(option));
         if option.positional {
