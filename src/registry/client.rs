@@ -62,6 +62,9 @@ pub(super) enum Payload<'a> {
     },
 }
 
+/// A hint for what is wrong the second time too.
+pub(super) const WRONG_THERE: &str = "the registry's copy is damaged, or something on the way changes it";
+
 impl<'a> Client<'a> {
     pub(super) async fn connect(place: &'a Place, options: &'a Options, caller: &'a Caller<'a>) -> Result<Client<'a>> {
         let host = Host::connect(place, options).await?;
@@ -257,6 +260,7 @@ impl<'a> Client<'a> {
         let what = self.manifest_name(id);
         let path = format!("manifests/{id}");
         let mut tries = Tries::default();
+        let mut spoiled = false;
         loop {
             let fetched = async {
                 let response = self.try_once(&Method::GET, &path, &what, &accept()).await?;
@@ -269,8 +273,13 @@ impl<'a> Client<'a> {
                     // The digest that was asked for counts more than the one that the registry says.
                     match id.parse::<Digest>().ok().or(said) {
                         Some(expected) if expected != digest => {
-                            let why = format!("{what} arrived damaged: its digest is {digest}, not {expected}");
-                            self.wait(&mut tries, Problem::Passing { why, after: None }, &what).await?;
+                            let error = Error::unusable(format!("{what} arrived damaged"))
+                                .cause(format!("its digest is {digest}, not {expected}"));
+                            let problem = match std::mem::replace(&mut spoiled, true) {
+                                true => Problem::Lasting(error.hint(WRONG_THERE)),
+                                false => Problem::passing(error.to_string()),
+                            };
+                            self.wait(&mut tries, problem, &what).await?;
                         }
                         _ => return Ok(Document { bytes, digest }),
                     }

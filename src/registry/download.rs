@@ -14,7 +14,7 @@ use crate::image::archive::layers::damaged;
 use crate::image::digest::Digest;
 use crate::image::manifest::Descriptor;
 use crate::net::{Problem, Tries};
-use crate::registry::client::Client;
+use crate::registry::client::{Client, WRONG_THERE};
 
 /// Progress after which an earlier failure no longer counts.
 const PROGRESS: u64 = 1 << 20;
@@ -122,7 +122,7 @@ impl Download<'_> {
         if self.resumed {
             self.ranges = false;
         } else if std::mem::replace(&mut self.spoiled, true) {
-            return Problem::Lasting(error.hint("the registry's copy is damaged, or something on the way changes it"));
+            return Problem::Lasting(error.hint(WRONG_THERE));
         }
         match self.restart() {
             Ok(()) => Problem::passing(error.to_string()),

@@ -230,7 +230,8 @@ async fn resolve(client: &Client<'_>, store: &Store, platform: &Platform, work: 
         let media_type = &*manifest.config.media_type;
         if media_type != OCI_CONFIG && media_type != DOCKER_CONFIG {
             return Err(Error::unusable(format!("{what} is not a container image"))
-                .cause(format!("its configuration has the media type {media_type}")));
+                .cause(format!("its configuration has the media type {media_type}"))
+                .hint("it is an artifact of another kind: check the name and the tag"));
         }
         download::check_layers(&manifest.layers)?;
         fetch_blob(client, store, &manifest.config, &format!("the configuration of {what}"), work).await?;
@@ -239,7 +240,8 @@ async fn resolve(client: &Client<'_>, store: &Store, platform: &Platform, work: 
         store.put_blob(&bytes)?;
         return Ok(Image { manifest, digest, config });
     }
-    Err(Error::unusable(format!("the indexes of {what} name each other too many times")))
+    Err(Error::unusable(format!("{what} is a list of lists of images, and no image is found in {MAX_DEPTH} of them"))
+        .hint("name the image itself by its digest: `NAME@sha256:…`"))
 }
 
 async fn fetch_blob(client: &Client<'_>, store: &Store, blob: &Descriptor, what: &str, work: &Path) -> Result<()> {

@@ -16,6 +16,7 @@ mod demo;
 mod deploy;
 mod docker;
 mod export;
+mod faulty;
 mod fetch;
 mod images;
 mod import_kolla;
