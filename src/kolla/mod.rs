@@ -1,6 +1,6 @@
 //! A Kolla tree and kolla-build.conf, read as they stand.
 //!
-//! `tree` finds the templates and the tables of a release, which `python` and `yaml` read as data; `options` are what the
+//! `tree` finds the templates and the tables of a release (`version` which one it is), which `python` and `yaml` read as data; `options` are what the
 //! release can be told, `ini` how a file tells it; `settings` is what follows from them, `render` what Kolla's templates
 //! give then (`images` which of them are built), with `dialect` for what Jinja2 does otherwise than minijinja, `refused`
 //! for what cannot be made equal, and `repos` for the functions of templates. `sources` fetches what images are made from,
@@ -21,4 +21,5 @@ pub mod settings;
 pub mod sources;
 pub mod tree;
 pub mod value;
+mod version;
 mod yaml;

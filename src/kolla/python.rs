@@ -1,7 +1,7 @@
 //! Python read as data: the values that a module assigns to names at its top level, as far as they are literals.
 //! Nothing is run; what only Python can evaluate is `Opaque`, and what follows it is still read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::kolla::value::{Call, Value, set};
 
@@ -11,7 +11,6 @@ const DEEPEST: usize = 64;
 #[derive(Debug, Default)]
 pub struct Module {
     values: BTreeMap<String, Value>,
-    functions: BTreeSet<String>,
 }
 
 impl Module {
@@ -23,15 +22,7 @@ impl Module {
             let mut reader = Reader { tokens: &tokens, at, known: &module.values, depth: 0 };
             let found = reader.statement();
             at = reader.at;
-            match found {
-                Some(Statement::Assign(name, value)) => {
-                    module.values.insert(name, value);
-                }
-                Some(Statement::Define(name)) => {
-                    module.functions.insert(name);
-                }
-                None => {}
-            }
+            module.values.extend(found);
         }
         module
     }
@@ -43,15 +34,6 @@ impl Module {
     pub fn text(&self, name: &str) -> Option<&str> {
         self.get(name).and_then(Value::text)
     }
-
-    pub fn has_function(&self, name: &str) -> bool {
-        self.functions.contains(name)
-    }
-}
-
-enum Statement {
-    Assign(String, Value),
-    Define(String),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -228,18 +210,15 @@ impl Reader<'_> {
         there
     }
 
-    /// One logical line, or what of it says something.
-    fn statement(&mut self) -> Option<Statement> {
+    /// One logical line: the name and the value, when it assigns one.
+    fn statement(&mut self) -> Option<(String, Value)> {
         let found = match (self.peek(), self.tokens.get(self.at + 1), self.tokens.get(self.at + 2)) {
-            (Some(Token::Name(word, true)), Some(Token::Name(name, _)), _) if word == "def" => {
-                Some(Statement::Define(name.clone()))
-            }
             (Some(Token::Name(name, true)), Some(Token::Sign('=')), next) if next != Some(&Token::Sign('=')) => {
                 let name = name.clone();
                 self.at += 2;
                 let value = self.expression();
                 let whole = matches!(self.peek(), None | Some(Token::Line));
-                Some(Statement::Assign(name, if whole { value } else { Value::Opaque }))
+                Some((name, if whole { value } else { Value::Opaque }))
             }
             _ => None,
         };
@@ -426,7 +405,6 @@ mod tests {
         assert_eq!(module.get("C"), Some(&Value::Opaque));
         assert_eq!(module.text("E"), Some("d/e"));
         assert_eq!(module.get("F"), Some(&Value::Opaque));
-        assert!(module.has_function("f"));
     }
 
     #[test]

@@ -23,7 +23,9 @@ pub struct Repos {
     codename: String,
     own_file: bool,
     strings: Vec<(&'static str, String)>,
-    /// From 23 on: files of one's own are merged with the release's, what was there is kept and put back.
+    /// Files of one's own are merged with the release's, and what a distribution has can be replaced.
+    merges: bool,
+    /// From 23 on: what was there before a repository that is only for the build is kept and put back.
     keeps: bool,
 }
 
@@ -72,9 +74,10 @@ impl Repos {
         arch: &str,
         codename: &str,
     ) -> crate::error::Result<Repos> {
-        let keeps = tree.methods.has_function("_load_repos");
+        // What is replaced has to be taken away first, and there is a command for it.
+        let merges = tree.methods.text("DNF_REMOVE_EXISTING").is_some();
         let own_data = own.map(load).transpose()?;
-        let data = match (&own_data, keeps) {
+        let data = match (&own_data, merges) {
             (None, _) => tree.repos.clone(),
             (Some(own), false) => own.clone(),
             (Some(own), true) => merged(&tree.repos, own),
@@ -82,8 +85,8 @@ impl Repos {
         let sections = [package_type.to_owned(), distro.to_owned(), format!("{distro}-{arch}")];
         let backups = tree.methods.text("RPM_BACKUP").map(|text| ("RPM_BACKUP", text.to_owned()));
         Ok(Repos {
-            list: flattened(&data, &sections, keeps),
-            defaults: flattened(&tree.repos, &sections, keeps),
+            list: flattened(&data, &sections, merges),
+            defaults: flattened(&tree.repos, &sections, merges),
             rpm: package_type == "rpm",
             codename: codename.to_lowercase(),
             own_file: own.is_some(),
@@ -92,13 +95,14 @@ impl Repos {
                 .filter_map(|name| Some((name, tree.methods.text(name)?.to_owned())))
                 .chain(backups)
                 .collect(),
-            keeps,
+            merges,
+            keeps: tree.methods.text("BACKUP_DIR").is_some(),
         })
     }
 
     /// The commands that enable or disable repositories, as one RUN line; nothing when there is nothing to do.
     pub fn handle(&self, names: &[String], enable: bool) -> Result<String, String> {
-        if self.keeps && self.rpm && self.own_file {
+        if self.merges && self.rpm && self.own_file {
             self.whole_groups()?;
         }
         let mut commands = String::new();
@@ -112,7 +116,7 @@ impl Repos {
                     commands.push_str(&self.fill("DNF_DISABLE", &[("name", &need(name, repo, "name")?)])?);
                     continue;
                 }
-                (false, true) if !(self.keeps && is(repo, "distro")) => {
+                (false, true) if !(self.merges && is(repo, "distro")) => {
                     self.enable_deb(name, repo, &mut kept, &mut commands)?;
                 }
                 _ => continue,
@@ -141,17 +145,17 @@ impl Repos {
     ) -> Result<(), String> {
         if is(repo, "distro") {
             out.push_str(&self.fill("DNF_ENABLE", &[("name", &need(name, repo, "name")?)])?);
-            return if self.keeps { Ok(()) } else { self.addresses(name, repo, out) };
+            return if self.merges { Ok(()) } else { self.addresses(name, repo, out) };
         }
         let own = need(name, repo, "name")?;
-        if self.keeps {
-            if is(repo, "build_only") {
-                let file = self.group(name, repo).unwrap_or_else(|| format!("{name}.repo"));
-                if kept.insert(file.clone()) {
-                    let dir = self.string("BACKUP_DIR")?;
-                    out.push_str(&self.fill("RPM_BACKUP", &[("backup_dir", dir), ("file", &file)])?);
-                }
+        if self.keeps && is(repo, "build_only") {
+            let file = self.group(name, repo).unwrap_or_else(|| format!("{name}.repo"));
+            if kept.insert(file.clone()) {
+                let dir = self.string("BACKUP_DIR")?;
+                out.push_str(&self.fill("RPM_BACKUP", &[("backup_dir", dir), ("file", &file)])?);
             }
+        }
+        if self.merges {
             out.push_str(&self.fill("DNF_REMOVE_EXISTING", &[("name", &own)])?);
             out.push_str(" && ");
         }
@@ -161,7 +165,7 @@ impl Repos {
                 out.push_str(&self.fill(format, &[(key, &need(name, repo, key)?), ("repo", name)])?);
             }
         }
-        if self.keeps && !["baseurl", "metalink", "mirrorlist"].iter().any(|key| repo.get(key).is_some()) {
+        if self.merges && !["baseurl", "metalink", "mirrorlist"].iter().any(|key| repo.get(key).is_some()) {
             return Err(format!("repository `{name}` has no baseurl, metalink or mirrorlist"));
         }
         for (index, key) in lines(&need(name, repo, "gpgkey")?).enumerate() {
@@ -201,7 +205,7 @@ impl Repos {
         let key = need(name, repo, "gpg_key")?;
         let signed_by = if key.starts_with('/') { key.clone() } else { format!("/etc/kolla/apt-keys/{key}") };
         let mut suite = need(name, repo, "suite")?;
-        if self.keeps {
+        if self.merges {
             suite = suite.replace("{openstack_release_codename}", &self.codename);
         }
         let (component, url) = (need(name, repo, "component")?, need(name, repo, "url")?);
@@ -214,7 +218,7 @@ impl Repos {
             ("repo", name),
         ];
         out.push_str(&self.fill("APT_REPO", &values)?);
-        if self.keeps && is(repo, "trusted") {
+        if self.merges && is(repo, "trusted") {
             out.push_str(&self.fill("APT_TRUSTED", &[("repo", name)])?);
         }
         if repo.get("arch").is_some() {

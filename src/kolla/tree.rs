@@ -7,7 +7,7 @@ use crate::diag::Diagnostic;
 use crate::error::{Error, Result};
 use crate::kolla::python::Module;
 use crate::kolla::value::Value;
-use crate::kolla::yaml;
+use crate::kolla::{version, yaml};
 
 #[derive(Debug)]
 pub struct Tree {
@@ -64,7 +64,7 @@ impl Tree {
         let worker = crate::text::read_to_string(&package.join("image/kolla_worker.py")).unwrap_or_default();
         Ok(Tree {
             dated: worker.contains("'build_date'"),
-            version: version(&docker, &package),
+            version: version::of(package.parent().unwrap_or(&docker)),
             config: module("common/config.py")?,
             methods: module("template/methods.py")?,
             sources,
@@ -117,34 +117,4 @@ fn installed(prefix: &Path) -> Vec<PathBuf> {
         }
     }
     found
-}
-
-/// The short commit of a checkout, or what the package's metadata say.
-fn version(docker: &Path, package: &Path) -> String {
-    let root = package.parent().unwrap_or(docker);
-    if let Some(commit) = commit(&root.join(".git")) {
-        return commit.chars().take(7).collect();
-    }
-    let metadata = std::fs::read_dir(root).ok().into_iter().flatten().flatten().find_map(|entry| {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let file = match name {
-            _ if name.starts_with("kolla-") && name.ends_with(".dist-info") => "METADATA",
-            _ if name.starts_with("kolla") && name.ends_with(".egg-info") => "PKG-INFO",
-            _ => return None,
-        };
-        let text = std::fs::read_to_string(entry.path().join(file)).ok()?;
-        text.lines().find_map(|line| line.strip_prefix("Version: ")).map(|v| v.trim().to_owned())
-    });
-    metadata.unwrap_or_else(|| "unknown".into())
-}
-
-/// What HEAD names, without running git.
-fn commit(git: &Path) -> Option<String> {
-    let head = std::fs::read_to_string(git.join("HEAD")).ok()?;
-    let Some(reference) = head.trim().strip_prefix("ref: ") else { return Some(head.trim().to_owned()) };
-    if let Ok(commit) = std::fs::read_to_string(git.join(reference)) {
-        return Some(commit.trim().to_owned());
-    }
-    let packed = std::fs::read_to_string(git.join("packed-refs")).ok()?;
-    packed.lines().find_map(|line| line.strip_suffix(reference)?.split_whitespace().next().map(str::to_owned))
 }
