@@ -243,7 +243,7 @@ impl Checker<'_> {
             return;
         }
         let place = plugin.places.place("plugin.images", &plugin.file);
-        let hint = match matched.iter().find(|i| i.is_service()) {
+        let hint = match matched.iter().find(|i| i.takes_plugins()) {
             Some(image) => format!(
                 "add `accept = [\"{}\"]` to [plugins] of `{}`",
                 plugin.name,
@@ -264,11 +264,13 @@ impl Checker<'_> {
     /// `[plugins]` of every image.
     fn plugin_choices(&mut self) {
         for image in self.catalogue.images.values() {
-            if !image.is_service() && image.places.get("plugins").is_some_and(|p| Arc::ptr_eq(&p.file, &image.file)) {
+            if !image.takes_plugins() && image.places.get("plugins").is_some_and(|p| Arc::ptr_eq(&p.file, &image.file))
+            {
                 let place = image.places.place("plugins", &image.file);
                 let message =
                     format!("image `{}` is of kind `base`, and plugins go on service images only", image.name);
-                self.problems.push(error(&place, message).hint("leave out [plugins], or make it `kind = \"service\"`"));
+                let hint = "leave out [plugins], make it `kind = \"service\"`, or add `inherited = true` for what is built on it";
+                self.problems.push(error(&place, message).hint(hint));
                 continue;
             }
             let places: Vec<Place> = (0..image.plugins.default.len())
@@ -445,7 +447,7 @@ impl Checker<'_> {
 /// Why a plugin can't be put on an image: a sentence and a hint. None: it can.
 pub(super) fn refusal(image: &ImageDef, plugin: &PluginDef) -> Option<(String, String)> {
     let (image_name, name) = (&image.name, &plugin.name);
-    if !image.is_service() {
+    if !image.takes_plugins() {
         let message = format!("plugin `{name}` cannot be put on `{image_name}`, which is of kind `base`");
         return Some((message, "plugins go on service images only".into()));
     }

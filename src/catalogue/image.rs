@@ -194,6 +194,7 @@ fn read_rules(reader: &mut Reader<'_>) -> PluginRules {
     PluginRules {
         accept: patterns(reader, "accept", "a pattern of plugins"),
         default: reader.forms("default", "a name of a plugin", names::component),
+        inherited: reader.boolean("inherited"),
     }
 }
 

@@ -258,6 +258,7 @@ fn image() -> Value {
         "plugins": table("Which plugins can be put on it", json!({
             "accept": list("Names or globs of plugins that may be chosen"),
             "default": list("Plugins that are chosen unless somebody says otherwise"),
+            "inherited": json!({"description": "What is built on it is built on its plugins as well; then a base can have some", "type": "boolean"}),
         })),
     }))
 }

@@ -270,7 +270,7 @@ pub struct ImageDef {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ImageKind {
-    /// Others are built on it; takes no plugins.
+    /// Others are built on it; takes no plugins but those that these inherit.
     Base,
     #[default]
     Service,
@@ -426,6 +426,8 @@ pub struct PluginRules {
     /// Which plugins may be chosen; none when empty.
     pub accept: Vec<Pattern>,
     pub default: Vec<String>,
+    /// What is built on the image is built on its plugins as well.
+    pub inherited: bool,
 }
 
 /// An optional layer on top of a service image: `plugins/<name>/plugin.toml`.
@@ -471,6 +473,11 @@ impl ImageDef {
 
     pub fn is_service(&self) -> bool {
         self.kind == ImageKind::Service
+    }
+
+    /// Whether plugins may be put on it. What is built on a base would have to have them as well.
+    pub fn takes_plugins(&self) -> bool {
+        self.is_service() || self.plugins.inherited
     }
 }
 

@@ -173,6 +173,7 @@ impl Assembly<'_> {
         }
         for name in self.selected {
             if let (Some(image), Some(id)) = (self.catalogue.images.get(name), self.placed.get(name).copied())
+                && !image.plugins.inherited
                 && let Err(found) = self.plugins(image, id)
             {
                 problems.extend(found);
@@ -240,6 +241,11 @@ impl Assembly<'_> {
             selected,
             platform: self.inputs.platform.clone(),
         });
+        // Whoever needs the image needs it with the plugins that are inherited.
+        let id = match definition.filter(|definition| definition.plugins.inherited) {
+            Some(definition) => self.plugins(definition, id)?,
+            None => id,
+        };
         self.placed.insert(name, id);
         Ok(id)
     }
@@ -297,7 +303,8 @@ impl Assembly<'_> {
         self.catalogue.settings.policy.allows_registry(registry_of(reference))
     }
 
-    fn plugins(&mut self, image: &ImageDef, mut below: NodeId) -> Result<(), Diagnostics> {
+    /// Puts the image's plugins above it, and gives the topmost.
+    fn plugins(&mut self, image: &ImageDef, mut below: NodeId) -> Result<NodeId, Diagnostics> {
         let chosen = self.catalogue.plugins_of(image);
         let reference = self.catalogue.image_ref(&image.name);
         let mut applied: Vec<String> = Vec::new();
@@ -306,7 +313,26 @@ impl Assembly<'_> {
             applied.push(plugin.name.clone());
             below = self.plugin(image, plugin, below, &reference, &applied, last)?;
         }
-        Ok(())
+        Ok(below)
+    }
+
+    /// The plugins that an image has from those that it is built on, as their label has them.
+    fn inherited(&self, mut below: NodeId) -> Option<&String> {
+        loop {
+            let node = self.graph.node(below);
+            let edge = |kind: EdgeKind| node.needs.iter().find(move |edge| edge.kind == kind);
+            below = match &node.kind {
+                NodeKind::Plugin { .. } => edge(EdgeKind::PluginOf)?.to,
+                _ => {
+                    let parent = edge(EdgeKind::Parent)?.to;
+                    let label = self.graph.node(parent).spec().and_then(|spec| spec.labels.get(PLUGINS_LABEL));
+                    if label.is_some() {
+                        return label;
+                    }
+                    parent
+                }
+            };
+        }
     }
 
     fn plugin(
@@ -326,7 +352,8 @@ impl Assembly<'_> {
         let name = format!("{}+{}", image.name, applied.join("+"));
         let rendered = template::render_plugin(self.catalogue, plugin, image, &name, reference)?;
         let mut labels = plugin.labels.clone();
-        labels.insert(PLUGINS_LABEL.into(), applied.join(","));
+        let all: Vec<&str> = self.inherited(below).into_iter().chain(applied).map(String::as_str).collect();
+        labels.insert(PLUGINS_LABEL.into(), all.join(","));
         let allowed = self.catalogue.settings.allows_misfit(&plugin.name);
         let mut checks = plugin.checks.clone();
         // Python packages that do not go together are found by pip alone.
@@ -367,7 +394,8 @@ impl Assembly<'_> {
         let (on, plugin) = (image.name.as_str().into(), plugin.name.as_str().into());
         let kind = NodeKind::Plugin { image: on, plugin, rules, spec };
         let platform = self.inputs.platform.clone();
-        Ok(self.graph.push(Node { name: name.into(), kind, needs, selected: true, platform }))
+        let selected = self.selected.contains(&image.name);
+        Ok(self.graph.push(Node { name: name.into(), kind, needs, selected, platform }))
     }
 }
 

@@ -64,6 +64,39 @@ fn an_image_with_two_plugins_is_written_under_its_one_name() {
 }
 
 #[test]
+fn what_is_built_on_an_image_has_the_plugins_that_are_inherited() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = catalogue(&[("one", "", "echo 1 > /one"), ("two", "", "echo 2 > /two")]);
+    let accept = "[plugins]\naccept = [\"*\"]\n";
+    let service = "[image]\nkind = \"base\"\nparent = \"base\"\n";
+    sandbox.write("images/service/image.toml", &format!("{service}{accept}default = [\"one\"]\ninherited = true\n"));
+    sandbox.write("plugins/own/plugin.toml", "[plugin]\nimages = [\"child\"]\n");
+    sandbox.write("plugins/own/Dockerfile.j2", "FROM {{ parent }}\nRUN echo > /own\n");
+    sandbox.image("child", "service", "FROM {{ parent }}\nRUN cat /one > /child\n");
+    let toml = fs::read_to_string(sandbox.catalogue().join("images/child/image.toml")).unwrap();
+    sandbox.write("images/child/image.toml", &format!("{toml}{accept}default = [\"own\"]\n"));
+    let dest = sandbox.path("image.tar");
+    let output = format!("type=docker,dest={}", dest.display());
+    let ran = sandbox.build(&["child", "-o", &output]);
+    for node in ["service", "service+one", "child", "child+own"] {
+        assert_eq!(field(&ran, node, "status"), "built", "{node}");
+    }
+    let manifest = crate::tools::run("tar", &["-xOf", dest.to_str().unwrap(), "manifest.json"]);
+    let images: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+    let config = crate::tools::run("tar", &["-xOf", dest.to_str().unwrap(), images[0]["Config"].as_str().unwrap()]);
+    let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    assert_eq!(config["config"]["Labels"]["org.kollage.plugins"], "one,own");
+
+    // Another one below: only the image itself stays.
+    let ran = sandbox.build(&["child", "--plugin", "service=one,two"]);
+    let status = |node: &str| field(&ran, node, "status").to_owned();
+    let all = ["service", "service+one", "service+one+two", "child", "child+own"].map(status);
+    assert_eq!(all, ["reused", "reused", "built", "built", "built"]);
+}
+
+#[test]
 fn two_plugins_that_write_one_file_are_named() {
     if !is_root() {
         return;

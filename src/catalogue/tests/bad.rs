@@ -521,7 +521,7 @@ fn chosen_plugins() {
     ]), @r##"
 error: image `base2` is of kind `base`, and plugins go on service images only
   at images/base2/image.toml:5:1: [plugins]
-  hint: leave out [plugins], or make it `kind = "service"`
+  hint: leave out [plugins], make it `kind = "service"`, or add `inherited = true` for what is built on it
 error: plugin `keystone-a` is not made for image `glance`
   at images/glance/image.toml:6:12: "keystone-a"
   hint: its `images` in `plugins/keystone-a/plugin.toml` says what it is for
