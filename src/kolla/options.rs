@@ -237,6 +237,13 @@ impl<'a> Options<'a> {
         if section == DEFAULT { None } else { all.into_iter().find(|o| o.key() == key) }
     }
 
+    /// Every option that is given has to be one that can be meant, also where nothing asks for it.
+    pub fn check(&self) -> Result<()> {
+        let mut given =
+            self.given.keys().filter(|(section, key)| section == DEFAULT && self.option(section, key).is_some());
+        given.try_for_each(|(section, key)| self.get(section, key).map(drop))
+    }
+
     /// The value of an option, with what it refers to put in.
     pub fn get(&self, section: &str, key: &str) -> Result<Value> {
         self.resolved(section, key, 0)

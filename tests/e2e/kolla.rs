@@ -255,6 +255,15 @@ fn help_needs_no_tree_and_has_the_options_of_one_that_is_named() {
 }
 
 #[test]
+fn options_that_nothing_asks_for_are_checked_as_well() {
+    let tree = Tree::new();
+    let ran = tree.run("engine = dokcer\n", &["--list-images"]).exits(2);
+    ran.says("kolla-build.conf:3:1").says("`engine` is `dokcer`").says("`docker`");
+    tree.run("", &["--list-images", "--engine", "dokcer"]).exits(2).says("`--engine` is `dokcer`").says("`docker`");
+    tree.run("", &["--list-images", "--push-threads", "0"]).exits(2).says("`--push-threads` is 0");
+}
+
+#[test]
 fn sources_are_part_of_what_an_image_is() {
     if !is_root() {
         return;

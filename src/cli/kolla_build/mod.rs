@@ -104,6 +104,7 @@ pub(super) fn read<'a>(
             options.command_line(&option.key(), values);
         }
     }
+    options.check()?;
     let date = Timestamp::now().strftime("%Y%m%d").to_string();
     let settings = Settings::new(&options, &app.env.whole(), &date)?;
     for (key, value) in settings.derived() {
