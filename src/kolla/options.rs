@@ -138,27 +138,28 @@ impl<'a> Options<'a> {
         Options { tree, known, given: BTreeMap::new(), sections: BTreeSet::new(), warnings: Diagnostics::default() }
     }
 
-    /// Later files win over earlier ones.
+    /// What is said later wins.
     pub fn file(&mut self, file: &Arc<SourceFile>) -> Result<()> {
         let found = ini::read(file).map_err(|problems| {
             Error::from_diagnostics(format!("{} cannot be used", file.path().display()), problems)
         })?;
-        let mut fresh: BTreeSet<(String, String)> = BTreeSet::new();
         for assignment in found {
             self.sections.insert(assignment.section.clone());
-            let place = Place { file: file.clone(), span: assignment.span };
-            let slot = (assignment.section, assignment.key);
-            if fresh.insert(slot.clone()) {
-                self.given.insert(slot, Given { values: vec![assignment.value], origin: Origin::File(place) });
-            } else if let Some(given) = self.given.get_mut(&slot) {
-                given.values.push(assignment.value);
-                given.origin = Origin::File(place);
-            }
+            let origin = Origin::File(Place { file: file.clone(), span: assignment.span });
+            self.say(assignment.section, assignment.key, assignment.value, origin);
         }
         Ok(())
     }
 
-    /// `OS_DEFAULT__BASE` and the like.
+    fn say(&mut self, section: String, key: String, value: String, origin: Origin) {
+        let many = self.option(&section, &key).is_some_and(|option| option.kind == Kind::Many);
+        let slot = (section, key);
+        let mut values = self.given.remove(&slot).filter(|_| many).map(|given| given.values).unwrap_or_default();
+        values.push(value);
+        self.given.insert(slot, Given { values, origin });
+    }
+
+    /// `OS_DEFAULT__BASE` and the like, which win over files and not over the command line.
     pub fn environment(&mut self, variables: &BTreeMap<String, String>) {
         for (name, value) in variables {
             let Some((group, key)) = name.strip_prefix("OS_").and_then(|rest| rest.split_once("__")) else { continue };
@@ -167,13 +168,16 @@ impl<'a> Options<'a> {
                 continue;
             };
             let Some(option) = options.iter().find(|option| same(&option.name, key)) else { continue };
-            let origin = Origin::Environment(name.clone());
-            self.given.insert((section.clone(), option.key()), Given { values: vec![value.clone()], origin });
+            let slot = (section.clone(), option.key());
+            if self.given.get(&slot).is_none_or(|given| !matches!(given.origin, Origin::CommandLine)) {
+                let origin = Origin::Environment(name.clone());
+                self.given.insert(slot, Given { values: vec![value.clone()], origin });
+            }
         }
     }
 
-    pub fn command_line(&mut self, key: &str, values: Vec<String>) {
-        self.given.insert((DEFAULT.into(), key.into()), Given { values, origin: Origin::CommandLine });
+    pub fn command_line(&mut self, key: &str, value: String) {
+        self.say(DEFAULT.into(), key.into(), value, Origin::CommandLine);
     }
 
     /// What an option is when nobody sets it: it follows from others, and addresses of sources refer to it.

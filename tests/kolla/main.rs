@@ -3,8 +3,10 @@
 //!
 //!     cargo test --test kolla
 //!     cargo test --test kolla -- --include-ignored        every distribution of every release
+//!     KOLLAGE_KOLLA_TREE=DIR cargo test --test kolla -- --ignored
 //!
-//! The releases are installed from PyPI into virtual environments below target/, once; nothing of them is kept here.
+//! The last does so for a tree that is not on PyPI: DIR is the virtual environment that it is installed in; docs/kolla.md
+//! says how. The releases are installed from PyPI into virtual environments below target/, once; nothing of them is kept here.
 
 // Clippy takes helpers of tests for production code.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use regex::Regex;
 
-use crate::place::{Call, NEWEST, RELEASES, call, docker, ours, release, said, same};
+use crate::place::{Call, NEWEST, call, distributions, docker, everything, ours, release, said, same};
 
 /// What can be customised: lists as `IMAGE_LIST`, blocks, and words that stand in lists.
 struct Names {
@@ -48,7 +48,7 @@ fn written(dir: &Path, name: &str, lines: impl Iterator<Item = String>) -> PathB
 }
 
 /// By distribution, whether each file is tried alone as well.
-fn customised(version: &str, bases: &[(&str, bool)]) {
+fn customised(version: &str, bases: &[(impl AsRef<Path>, bool)]) {
     let room = tempfile::tempdir().unwrap();
     let names = names(&docker(&release(version)));
     assert!(names.lists.len() > 100 && names.blocks.len() > 300);
@@ -70,8 +70,8 @@ fn customised(version: &str, bases: &[(&str, bool)]) {
     let mut calls = Vec::new();
     let alone = [vec![&append], vec![&remove], vec![&replaced], vec![&without], vec![&with]];
     let together = vec![&append, &remove, &with];
-    for &(base, each) in bases {
-        for files in alone.iter().filter(|_| each).chain([&together]) {
+    for (base, each) in bases {
+        for files in alone.iter().filter(|_| *each).chain([&together]) {
             let customised = |call: Call, file: &&PathBuf| call.and("--template-override").and(file);
             calls.push(files.iter().fold(call("-b").and(base), customised));
         }
@@ -85,10 +85,12 @@ fn every_list_and_every_block() {
 }
 
 #[test]
-#[ignore = "takes some minutes; on older releases as well"]
-fn every_list_and_every_block_of_older_releases() {
-    for version in &RELEASES[1..] {
-        customised(version, &["debian", "ubuntu", "rocky", "centos"].map(|base| (base, true)));
+#[ignore = "takes many minutes; every distribution of every release"]
+fn every_list_and_every_block_everywhere() {
+    for version in everything() {
+        let bases: Vec<(String, bool)> =
+            distributions(&release(version)).into_iter().map(|base| (base, true)).collect();
+        customised(version, &bases);
     }
 }
 

@@ -11,10 +11,21 @@ pub const NEWEST: &str = "23.0.0";
 /// The newest, and the newest of the two majors before it.
 pub const RELEASES: [&str; 3] = [NEWEST, "22.2.0", "21.3.0"];
 
+/// The variable with the virtual environment of a tree that stands for all releases.
+const TREE: &str = "KOLLAGE_KOLLA_TREE";
+
+/// What is compared where time doesn't count: all releases, or the one tree that is named.
+pub fn everything() -> Vec<&'static str> {
+    if std::env::var_os(TREE).is_some() { vec![TREE] } else { RELEASES.into() }
+}
+
 static INSTALLED: Mutex<BTreeMap<String, Arc<Mutex<Option<PathBuf>>>>> = Mutex::new(BTreeMap::new());
 
 /// The virtual environment of a release.
 pub fn release(version: &str) -> PathBuf {
+    if version == TREE {
+        return PathBuf::from(std::env::var_os(TREE).unwrap());
+    }
     let slot = INSTALLED.lock().unwrap().entry(version.to_owned()).or_default().clone();
     let mut slot = slot.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some(dir) = &*slot {
@@ -44,6 +55,13 @@ pub fn docker(release: &Path) -> PathBuf {
 pub fn package(release: &Path) -> PathBuf {
     let lib = fs::read_dir(release.join("lib")).unwrap().next().unwrap().unwrap().path();
     lib.join("site-packages/kolla")
+}
+
+/// The distributions that a release can be built for.
+pub fn distributions(release: &Path) -> Vec<String> {
+    let config = fs::read_to_string(package(release).join("common/config.py")).unwrap();
+    let line = config.lines().find(|line| line.starts_with("BASE_OS_DISTRO")).unwrap();
+    line.split('\'').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 pub fn succeed(command: &mut Command) -> Output {

@@ -1,13 +1,12 @@
 //! Every template of every release, with default settings and with others.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
-use crate::place::{Call, NEWEST, RELEASES, call, compare, docker, ours, package, release, said, same};
-
-fn distributions(version: &str) -> &'static [&'static str] {
-    if version == NEWEST { &["debian", "ubuntu", "rocky"] } else { &["debian", "ubuntu", "rocky", "centos"] }
-}
+use crate::place::{
+    Call, NEWEST, RELEASES, call, compare, distributions, docker, everything, ours, package, release, said, same,
+};
 
 #[test]
 fn every_template_of_three_releases_is_equal() {
@@ -21,10 +20,10 @@ fn every_template_of_three_releases_is_equal() {
 #[test]
 #[ignore = "takes a minute or two; every distribution of every release on both architectures"]
 fn every_template_everywhere_is_equal() {
-    for version in RELEASES {
-        let calls = distributions(version)
-            .iter()
-            .flat_map(|base| ["x86_64", "aarch64"].map(|arch| call("-b").and(base).and("--base-arch").and(arch)));
+    for version in everything() {
+        let calls = distributions(&release(version))
+            .into_iter()
+            .flat_map(|base| ["x86_64", "aarch64"].map(|arch| call("-b").and(&base).and("--base-arch").and(arch)));
         same(version, &calls.collect::<Vec<_>>());
     }
 }
@@ -33,6 +32,7 @@ fn every_template_everywhere_is_equal() {
 const SETTINGS: &str = "\
 [DEFAULT]
 # a comment
+base = rocky
 registry = registry.example.org:5000
 namespace : mine
 image_name_prefix = pre-
@@ -53,7 +53,7 @@ uid = 1
 gid = 2
 ";
 
-fn with_settings(versions: &[&str], bases: &[&str]) {
+fn with_settings(version: &str, bases: &[impl AsRef<Path>]) {
     let room = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = room.path().join(name);
@@ -63,29 +63,32 @@ fn with_settings(versions: &[&str], bases: &[&str]) {
     let config = file("kolla-build.conf", SETTINGS);
     let pip = "[DEFAULT]\npip_index_url = https://example.org/simple\npip_trusted_host = example.org\n";
     let pip = file("pip.conf", pip);
-    for version in versions {
-        let mut calls = vec![
-            call("-b debian").with("http_proxy", "http://proxy.example.org:3128").with("OS_DEFAULT__TAG", "from-env"),
-            // What pip is told becomes arguments.
-            call("-b debian --config-file").and(&pip),
-        ];
-        for base in bases {
-            calls.push(call("--config-file").and(&config).and("-b").and(base));
-            calls.push(call("--nouse-dumb-init --nodocker-healthchecks --base-tag x -n y -b").and(base));
-        }
-        same(version, &calls);
+    let mut calls = vec![
+        call("-b debian").with("http_proxy", "http://proxy.example.org:3128").with("OS_DEFAULT__TAG", "from-env"),
+        // What pip is told becomes arguments.
+        call("-b debian --config-file").and(&pip),
+        // What stands later wins, and so does a file over what stands before it.
+        call("-b debian --tag first --config-file").and(&config).and("--tag").and("last"),
+        call("-b debian --config-file").and(&config).with("OS_DEFAULT__TAG", "from-env"),
+    ];
+    for base in bases {
+        calls.push(call("--config-file").and(&config).and("-b").and(base));
+        calls.push(call("--nouse-dumb-init --nodocker-healthchecks --base-tag x -n y -b").and(base));
     }
+    same(version, &calls);
 }
 
 #[test]
 fn settings_reach_the_templates() {
-    with_settings(&[NEWEST], &["debian", "rocky"]);
+    with_settings(NEWEST, &["debian", "rocky"]);
 }
 
 #[test]
-#[ignore = "takes a minute or two; on older releases as well"]
-fn settings_reach_the_templates_of_older_releases() {
-    with_settings(&RELEASES[1..], &["debian", "ubuntu", "rocky", "centos"]);
+#[ignore = "takes minutes; every distribution of every release"]
+fn settings_reach_the_templates_everywhere() {
+    for version in everything() {
+        with_settings(version, &distributions(&release(version)));
+    }
 }
 
 #[test]

@@ -93,17 +93,17 @@ pub(super) fn read<'a>(
         Err(error) => return Ok(Err(error)),
     };
     let mut options = Options::new(tree, &rustix::system::uname().machine().to_string_lossy());
-    for path in config_files(app, &matches)? {
-        let text = crate::text::read_to_string(&path)
-            .map_err(|e| Error::bad_input(format!("cannot read {}", path.display())).cause(e))?;
-        options.file(&SourceFile::new(path, text))?;
-    }
-    options.environment(&app.env.whole());
-    for option in &declared {
-        if let Some(values) = given(&matches, option) {
-            options.command_line(&option.key(), values);
+    for word in words(app, &matches, &declared)? {
+        match word {
+            Word::File(path) => {
+                let text = crate::text::read_to_string(&path)
+                    .map_err(|e| Error::bad_input(format!("cannot read {}", path.display())).cause(e))?;
+                options.file(&SourceFile::new(path, text))?;
+            }
+            Word::Option(key, value) => options.command_line(&key, value),
         }
     }
+    options.environment(&app.env.whole());
     options.check()?;
     let date = Timestamp::now().strftime("%Y%m%d").to_string();
     let settings = Settings::new(&options, &app.env.whole(), &date)?;
@@ -164,32 +164,61 @@ fn find_tree(app: &App, arguments: &[OsString]) -> Result<PathBuf> {
     })
 }
 
-/// kolla-build's own files: those that are named, or the first of the usual ones; then directories.
-fn config_files(app: &App, matches: &ArgMatches) -> Result<Vec<PathBuf>> {
-    let named = |id: &str| matches.get_many::<String>(id).into_iter().flatten().map(PathBuf::from).collect::<Vec<_>>();
-    let mut files = named("config-file");
+/// What says something of options.
+enum Word {
+    File(PathBuf),
+    /// Its key and a value.
+    Option(String, String),
+}
+
+/// All that says something, in its order: what comes later wins, whether it stands on the command line or in a file that is
+/// named there. Files of the usual places come first.
+fn words(app: &App, matches: &ArgMatches, declared: &[Opt]) -> Result<Vec<Word>> {
+    let mut words: Vec<(usize, Word)> = Vec::new();
     let homes = app.env.home.iter().flat_map(|home| [home.join(".kolla"), home.clone()]);
     let usual: Vec<PathBuf> = homes.chain(["/etc/kolla", "/etc"].map(PathBuf::from)).collect();
+    let found = |name: &str| usual.iter().map(|dir| dir.join(name)).find(|path| path.exists());
+    let files = texts(matches, "config-file");
     if files.is_empty() {
-        for name in ["kolla.conf", "kolla-build.conf"] {
-            files.extend(usual.iter().map(|dir| dir.join(name)).find(|path| path.is_file()));
-        }
+        words.extend(["kolla.conf", "kolla-build.conf"].iter().filter_map(|name| Some((0, Word::File(found(name)?)))));
     }
-    let mut directories = named("config-dir");
+    words.extend(files.into_iter().map(|(at, file)| (at, Word::File(file.into()))));
+    let mut directories: Vec<(usize, PathBuf)> =
+        texts(matches, "config-dir").into_iter().map(|(at, dir)| (at, dir.into())).collect();
     if directories.is_empty() {
-        for name in ["kolla.conf.d", "kolla-build.conf.d"] {
-            directories.extend(usual.iter().map(|dir| dir.join(name)).find(|path| path.is_dir()));
-        }
+        directories.extend(["kolla.conf.d", "kolla-build.conf.d"].iter().filter_map(|name| Some((0, found(name)?))));
     }
-    for dir in directories {
+    for (at, dir) in directories {
         let entries = fs::read_dir(&dir)
             .map_err(|e| Error::bad_input(format!("cannot read the directory {}", dir.display())).cause(e))?;
         let mut inside: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         inside.retain(|path| path.extension().is_some_and(|extension| extension == "conf"));
         inside.sort();
-        files.extend(inside);
+        words.extend(inside.into_iter().map(|path| (at, Word::File(path))));
     }
-    Ok(files)
+    for option in declared {
+        let key = option.key();
+        if option.kind == options::Kind::Flag {
+            for (id, value) in [(key.clone(), "true"), (format!("no{key}"), "false")] {
+                if matches.get_flag(&id) {
+                    let at = matches.index_of(&id).unwrap_or_default();
+                    words.push((at, Word::Option(key.clone(), value.into())));
+                }
+            }
+        } else {
+            let values = texts(matches, &key).into_iter();
+            words.extend(values.map(|(at, value)| (at, Word::Option(key.clone(), value))));
+        }
+    }
+    // Stable: what has one place keeps its order.
+    words.sort_by_key(|(at, _)| *at);
+    Ok(words.into_iter().map(|(_, word)| word).collect())
+}
+
+/// The values of an argument, each with its place on the command line.
+fn texts(matches: &ArgMatches, id: &str) -> Vec<(usize, String)> {
+    let places = matches.indices_of(id).into_iter().flatten();
+    places.zip(matches.get_many::<String>(id).into_iter().flatten().cloned()).collect()
 }
 
 /// The command as far as it is the same for each release.
@@ -258,17 +287,4 @@ fn help(option: &Opt) -> String {
         help.push_str(&format!(" [default: {text}]"));
     }
     help
-}
-
-/// What the command line says of an option.
-fn given(matches: &ArgMatches, option: &Opt) -> Option<Vec<String>> {
-    let key = option.key();
-    if option.kind == options::Kind::Flag {
-        return match (matches.get_flag(&key), matches.get_flag(&format!("no{key}"))) {
-            (true, _) => Some(vec!["true".into()]),
-            (_, true) => Some(vec!["false".into()]),
-            _ => None,
-        };
-    }
-    matches.get_many::<String>(&key).map(|values| values.cloned().collect())
 }
