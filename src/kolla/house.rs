@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Context as _, Error, Result};
 use crate::kolla::images::{Image, Status};
+use crate::kolla::layers::Layers;
 use crate::kolla::render::TEMPLATE;
 use crate::kolla::settings::Settings;
 
@@ -21,6 +22,7 @@ pub fn write(
     settings: &Settings,
     roots: &[PathBuf],
     build_args: &[(String, String)],
+    layers: &Layers,
 ) -> Result<BTreeMap<String, PathBuf>> {
     let all = to.join("images");
     fs::create_dir_all(&all).unusable(|| format!("cannot make {}", all.display()))?;
@@ -34,7 +36,7 @@ pub fn write(
                 copy(&from, &dir)?;
             }
         }
-        definition(image, settings, &dir)?;
+        definition(image, settings, &dir, layers)?;
         folders.insert(image.name.clone(), dir);
     }
     let kept: BTreeSet<&PathBuf> = folders.values().collect();
@@ -44,7 +46,7 @@ pub fn write(
         }
     }
     let path = to.join("kollage.toml");
-    fs::write(&path, project(settings, build_args)).unusable(|| format!("cannot write {}", path.display()))?;
+    fs::write(&path, project(settings, build_args, layers)).unusable(|| format!("cannot write {}", path.display()))?;
     Ok(folders)
 }
 
@@ -53,7 +55,7 @@ pub fn name(image: &Image, settings: &Settings) -> String {
     format!("{}{}", settings.image_name_prefix, image.name)
 }
 
-fn project(settings: &Settings, build_args: &[(String, String)]) -> String {
+fn project(settings: &Settings, build_args: &[(String, String)], layers: &Layers) -> String {
     let mut build = toml::Table::new();
     build.insert("namespace".into(), settings.namespace.clone().into());
     build.insert("tag".into(), settings.tag.clone().into());
@@ -63,10 +65,15 @@ fn project(settings: &Settings, build_args: &[(String, String)]) -> String {
     }
     let mut project = toml::Table::new();
     project.insert("build".into(), build.into());
+    // What Kolla takes is taken: upgraded dependencies are told and nothing else.
+    let allowed: Vec<&str> = layers.all_names().into_iter().collect();
+    if !allowed.is_empty() {
+        project.insert("plugins".into(), toml::Table::from_iter([("allow".to_owned(), allowed.into())]).into());
+    }
     toml::to_string(&project).unwrap_or_default()
 }
 
-fn definition(image: &Image, settings: &Settings, dir: &Path) -> Result<()> {
+fn definition(image: &Image, settings: &Settings, dir: &Path, layers: &Layers) -> Result<()> {
     let mut about = toml::Table::new();
     about.insert("kind".into(), if image.children.is_empty() { "service" } else { "base" }.into());
     about.insert("summary".into(), summary(&image.name).into());
@@ -84,6 +91,15 @@ fn definition(image: &Image, settings: &Settings, dir: &Path) -> Result<()> {
     let mut definition = toml::Table::new();
     definition.insert("image".into(), about.into());
     definition.insert("labels".into(), labels(&image.name, settings).into());
+    let plugins: Vec<String> = layers.names(&image.name).into_iter().map(str::to_owned).collect();
+    if !plugins.is_empty() {
+        let mut rules = toml::Table::new();
+        rules.insert("accept".into(), plugins.clone().into());
+        rules.insert("default".into(), plugins.into());
+        // As in Kolla, where they are in the middle of what others are built on.
+        rules.insert("inherited".into(), true.into());
+        definition.insert("plugins".into(), rules.into());
+    }
     let text = toml::to_string(&definition).map_err(|e| Error::failed(say()).cause(e))?;
     fs::write(dir.join("image.toml"), text).unusable(say)
 }
@@ -129,17 +145,18 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Where an image's patches are, and the file that says their order.
+pub fn series(settings: &Settings, image: &str) -> Option<(PathBuf, PathBuf)> {
+    let from = settings.patches_path.as_ref().map(|path| Path::new(path).join(image))?;
+    let series = from.join("series");
+    series.is_file().then_some((from, series))
+}
+
 /// The patches of an image, and their order, as `kolla_patch` finds them.
 pub fn patches(settings: &Settings, image: &str, dir: &Path) -> Result<()> {
     let to = dir.join("patches");
     fs::create_dir_all(&to).unusable(|| format!("cannot make {}", to.display()))?;
-    let Some(from) = settings.patches_path.as_ref().map(|path| Path::new(path).join(image)) else {
-        return Ok(());
-    };
-    let series = from.join("series");
-    if !series.is_file() {
-        return Ok(());
-    }
+    let Some((from, series)) = series(settings, image) else { return Ok(()) };
     let text = crate::text::read_to_string(&series)
         .map_err(|e| Error::bad_input(format!("cannot read {}", series.display())).cause(e))?;
     let copied = |name: &str| {

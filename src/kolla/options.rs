@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::diag::{Diagnostic, Diagnostics, Place, SourceFile};
 use crate::error::{Error, Result};
 use crate::kolla::ini::{self, DEFAULT};
+use crate::kolla::layers::OPTION;
 use crate::kolla::tree::Tree;
 use crate::kolla::value::{Value, set};
 use crate::suggest;
@@ -87,6 +88,12 @@ pub fn declared(tree: &Tree, list: &str) -> Vec<Opt> {
     tree.config.get(list).map(|list| list.list().iter().filter_map(Opt::read).collect()).unwrap_or_default()
 }
 
+/// Options that Kolla has not.
+pub fn own() -> Vec<Opt> {
+    let help = "Put each plugin of an image above it as a layer of its own, where its recipe only installs them [Kollage's own]";
+    vec![Opt { help: help.to_owned(), ..Opt::plain(OPTION, Kind::Flag, Value::Bool(false)) }]
+}
+
 /// Where a value came from.
 #[derive(Clone, Debug)]
 pub enum Origin {
@@ -118,6 +125,7 @@ impl<'a> Options<'a> {
         let mut known: BTreeMap<String, Vec<Opt>> = BTreeMap::new();
         let mut main = declared(tree, "_CLI_OPTS");
         main.extend(declared(tree, "_BASE_OPTS"));
+        main.extend(own());
         for option in &mut main {
             match option.key().as_str() {
                 "base_arch" => option.default = Value::Text(machine.into()),

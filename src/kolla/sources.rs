@@ -116,17 +116,22 @@ pub fn write(sources: &Sources, dir: &Path, fetcher: &Fetcher, caller: &Caller<'
         archive(source, &dir.join(source.archive()), fetcher, caller)?;
     }
     for (what, all) in [("plugins", &sources.plugins), ("additions", &sources.additions)] {
-        let room = fetcher.work_dir()?;
-        let items = room.path().join(what);
-        fs::create_dir(&items).unusable(|| format!("cannot make {}", items.display()))?;
-        for source in all {
-            let path = room.path().join("archive");
-            archive(source, &path, fetcher, caller)?;
-            unpack(source, &path, &items)?;
-        }
-        pack(&items, what, &dir.join(format!("{what}-archive")))?;
+        together(what, all, dir, fetcher, caller)?;
     }
     Ok(())
+}
+
+/// `WHAT-archive`, in which all of them are below `WHAT`.
+pub fn together(what: &str, all: &[Source], dir: &Path, fetcher: &Fetcher, caller: &Caller<'_>) -> Result<()> {
+    let room = fetcher.work_dir()?;
+    let items = room.path().join(what);
+    fs::create_dir(&items).unusable(|| format!("cannot make {}", items.display()))?;
+    for source in all {
+        let path = room.path().join("archive");
+        archive(source, &path, fetcher, caller)?;
+        unpack(source, &path, &items)?;
+    }
+    pack(&items, what, &dir.join(format!("{what}-archive")))
 }
 
 fn archive(source: &Source, to: &Path, fetcher: &Fetcher, caller: &Caller<'_>) -> Result<()> {

@@ -87,12 +87,12 @@ COPY patches /patches
 RUN echo source: $(cat /source/*/f) plugins: $(ls /plugins) additions: $(ls /additions) patches: $(ls /patches)
 ";
 
-struct Tree {
-    sandbox: Sandbox,
+pub struct Tree {
+    pub sandbox: Sandbox,
 }
 
 impl Tree {
-    fn new() -> Tree {
+    pub fn new() -> Tree {
         let tree = Tree { sandbox: Sandbox::new() };
         busybox_rootfs(&tree.sandbox.path("base.tar"));
         tree.write("kolla/common/config.py", CONFIG);
@@ -117,22 +117,22 @@ impl Tree {
         tree
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub fn write(&self, name: &str, text: &str) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
 
-    fn template(&self, image: &str, text: &str) {
+    pub fn template(&self, image: &str, text: &str) {
         self.write(&format!("docker/{image}/Dockerfile.j2"), text);
     }
 
-    fn path(&self, name: &str) -> std::path::PathBuf {
+    pub fn path(&self, name: &str) -> std::path::PathBuf {
         self.sandbox.path("tree").join(name)
     }
 
     /// With `[app-base]` as given and all else of the file.
-    fn run(&self, config: &str, arguments: &[&str]) -> Ran {
+    pub fn run(&self, config: &str, arguments: &[&str]) -> Ran {
         let base = format!("rootfs:{}", self.sandbox.path("base.tar").display());
         self.write("kolla-build.conf", &format!("[DEFAULT]\nbase_image = {base}\n{config}"));
         let [tree, config] = ["", "kolla-build.conf"].map(|name| self.path(name).display().to_string());
@@ -146,7 +146,7 @@ impl Tree {
     }
 }
 
-fn names(ran: &Ran, group: &str) -> Vec<String> {
+pub fn names(ran: &Ran, group: &str) -> Vec<String> {
     let summary = ran.json();
     summary[group].as_array().unwrap().iter().map(|image| image["name"].as_str().unwrap().to_owned()).collect()
 }

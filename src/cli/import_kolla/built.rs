@@ -16,6 +16,7 @@ use crate::image::config::ImageConfig;
 use crate::image::store::Store;
 use crate::kolla::images::{self, Status};
 use crate::kolla::import::{Side, name_of, verify};
+use crate::kolla::layers::Layers;
 use crate::kolla::render;
 use crate::kolla::tree::Tree;
 
@@ -42,7 +43,7 @@ pub fn compare(app: &App, args: &ImportKolla, tree: &Tree, side: &Side<'_>) -> R
         image.status = if wanted { Status::Matched } else { Status::Unmatched };
     }
     let kolla = work.0.join("kolla");
-    kolla_build::build::catalogue(app, &options, &settings, &roots, &images, &kolla)?;
+    kolla_build::build::catalogue(app, &options, &settings, &roots, &images, &Layers::default(), &kolla)?;
     let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
     let names: BTreeMap<String, String> =
         catalogue.images.keys().map(|name| (name.clone(), catalogue.image_ref(name))).collect();

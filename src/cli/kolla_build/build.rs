@@ -15,6 +15,7 @@ use crate::event::{Cancel, Event, Sink};
 use crate::fetch::Fetcher;
 use crate::kolla::house;
 use crate::kolla::images::{Image, Status};
+use crate::kolla::layers::Layers;
 use crate::kolla::options::Options;
 use crate::kolla::settings::Settings;
 use crate::kolla::sources::{self, Sources};
@@ -34,7 +35,14 @@ const WITHOUT_MEANING: [(&str, &str); 7] = [
     ("squash_tmp_dir", "what is squashed is the store's from the beginning"),
 ];
 
-pub fn run(app: &App, options: &Options<'_>, settings: &Settings, roots: &[PathBuf], images: &[Image]) -> Result<u8> {
+pub fn run(
+    app: &App,
+    options: &Options<'_>,
+    settings: &Settings,
+    roots: &[PathBuf],
+    images: &[Image],
+    layers: &Layers,
+) -> Result<u8> {
     for (key, why) in WITHOUT_MEANING {
         if options.is_given(key) {
             app.say(&format!("note: `{}` has no meaning here: {why}", key.replace('_', "-")));
@@ -50,7 +58,7 @@ pub fn run(app: &App, options: &Options<'_>, settings: &Settings, roots: &[PathB
         return Err(Error::bad_input("no image is selected").hint("`--list-images` without a pattern shows all"));
     }
     let work = super::work_dir(options)?;
-    catalogue(app, options, settings, roots, images, &work)?;
+    catalogue(app, options, settings, roots, images, layers, &work)?;
     let mut arguments = flags(options)?;
     let summary = work.join("summary.json");
     arguments.extend(["--summary-json-file".to_owned(), summary.display().to_string()]);
@@ -59,7 +67,7 @@ pub fn run(app: &App, options: &Options<'_>, settings: &Settings, roots: &[PathB
     arguments
         .extend(images.iter().filter(|image| chosen.contains(image.name.as_str())).map(|i| house::name(i, settings)));
     let mut code = build::written(app, &work, arguments)?;
-    let ends = Ends::read(&summary, images, options, settings)?;
+    let ends = Ends::read(&summary, images, layers, options, settings)?;
     ends.write(app, options)?;
     code = ends.code(code, options)?;
     if options.text("work_dir")?.is_none() {
@@ -75,14 +83,17 @@ pub fn catalogue(
     settings: &Settings,
     roots: &[PathBuf],
     images: &[Image],
+    layers: &Layers,
     work: &Path,
 ) -> Result<()> {
     // Everything that is wrong with a source is found before anything is fetched.
     let mut wanted: Vec<(String, Sources)> = Vec::new();
     for image in images.iter().filter(|image| image.status == Status::Matched) {
-        wanted.push((image.name.clone(), sources::sources(image, options, settings.source_arch())?));
+        let sources = sources::sources(image, options, settings.source_arch())?;
+        wanted.push((image.name.clone(), layers.below(&image.name, sources)));
     }
-    let folders = house::write(work, images, settings, roots, &build_args(options)?)?;
+    let folders = house::write(work, images, settings, roots, &build_args(options)?, layers)?;
+    let above = layers.write(work, images, settings)?;
     if let Some(base) = folders.get("base") {
         super::apt_files(options, base)?;
     }
@@ -106,7 +117,12 @@ pub fn catalogue(
                 sources::write(sources, dir, &fetcher, &Caller { node: &node, sink: &told, cancel: &cancel })?;
                 house::patches(settings, name, dir)
             },
-        )
+        )?;
+        above.par_iter().try_for_each(|(image, source, dir)| {
+            let node: Arc<str> = image.as_str().into();
+            let caller = Caller { node: &node, sink: &told, cancel: &cancel };
+            sources::together("plugins", std::slice::from_ref(source), dir, &fetcher, &caller)
+        })
     })
 }
 

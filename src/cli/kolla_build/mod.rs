@@ -13,7 +13,8 @@ use crate::cli::App;
 use crate::cli::args::KollaBuild;
 use crate::diag::SourceFile;
 use crate::error::{Context as _, Error, Kind, Result};
-use crate::kolla::images::{self, Status};
+use crate::kolla::images::{self, Image, Status};
+use crate::kolla::layers::Layers;
 use crate::kolla::options::{self, Opt, Options};
 use crate::kolla::render;
 use crate::kolla::settings::Settings;
@@ -59,8 +60,10 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
     let written = options.flag("template_only")?.then(|| rendered.clone());
     let mut images = images::images(rendered, &settings);
     images::select(&mut images, &options, &settings)?;
+    let layers = Layers::of(&images, &options, &settings)?;
+    app.show_warnings(&layers.left);
     if let Some(rendered) = written {
-        return template_only::run(app, &options, &settings, &roots, &rendered, &images);
+        return template_only::run(app, &options, &settings, &roots, &rendered, &images, &layers);
     }
     if let Some(path) = options.text("save_dependency")? {
         fs::write(&path, images::dot(&images)).unusable(|| format!("cannot write {path}"))?;
@@ -69,7 +72,12 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
     }
     if options.flag("list_images")? {
         let matched = images.iter().filter(|image| image.status == Status::Matched);
-        let lines: String = matched.enumerate().map(|(n, image)| format!("{} : {}\n", n + 1, image.name)).collect();
+        let above = |image: &Image| match layers.names(&image.name).join(", ") {
+            names if names.is_empty() => names,
+            names => format!(" (layers: {names})"),
+        };
+        let line = |(n, image): (usize, &Image)| format!("{} : {}{}\n", n + 1, image.name, above(image));
+        let lines: String = matched.enumerate().map(line).collect();
         return app.print(&lines).map(|()| 0);
     }
     if options.flag("list_dependencies")? {
@@ -78,7 +86,7 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
             None => app.print("Nothing matched!\n").map(|()| 0),
         };
     }
-    build::run(app, &options, &settings, &roots, &images)
+    build::run(app, &options, &settings, &roots, &images, &layers)
 }
 
 /// What files, the environment and the command line say, and what follows from it; or what is wrong with the command line.
@@ -87,7 +95,8 @@ pub(super) fn read<'a>(
     tree: &'a Tree,
     arguments: &[OsString],
 ) -> Result<std::result::Result<(Options<'a>, Settings), clap::Error>> {
-    let declared = options::declared(tree, "_CLI_OPTS");
+    let mut declared = options::declared(tree, "_CLI_OPTS");
+    declared.extend(options::own());
     let matches = match command(&declared, tree).try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => return Ok(Err(error)),

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::cli::App;
-use crate::error::{Context as _, Result};
+use crate::error::{Context as _, Error, Result};
 use crate::kolla::house;
 use crate::kolla::images::{Image, Status};
+use crate::kolla::layers::Layers;
 use crate::kolla::options::Options;
 use crate::kolla::render::Rendered;
 use crate::kolla::settings::Settings;
@@ -20,6 +22,7 @@ pub fn run(
     roots: &[PathBuf],
     rendered: &[Rendered],
     images: &[Image],
+    layers: &Layers,
 ) -> Result<u8> {
     let target = super::work_dir(options)?.join("docker");
     for root in roots {
@@ -34,7 +37,21 @@ pub fn run(
             fs::write(&path, &image.text).unusable(|| format!("cannot write {}", path.display()))?;
             house::patches(settings, &image.name, &dir)?;
         } else {
-            fs::remove_dir_all(&dir).unusable(|| format!("cannot remove {}", dir.display()))?;
+            // It may have been in the directory of another one.
+            match fs::remove_dir_all(&dir) {
+                Err(e) if e.kind() != ErrorKind::NotFound => {
+                    return Err(Error::unusable(format!("cannot remove {}", dir.display())).cause(e));
+                }
+                _ => {}
+            }
+        }
+    }
+    for image in images {
+        for (plugin, text) in layers.dockerfiles(image) {
+            let dir = target.join(&image.path).join("plugins").join(plugin);
+            let say = || format!("cannot write a Dockerfile into {}", dir.display());
+            fs::create_dir_all(&dir).unusable(say)?;
+            fs::write(dir.join("Dockerfile"), text).unusable(say)?;
         }
     }
     app.say(&format!("Dockerfiles are generated in {}", target.display()));

@@ -13,8 +13,9 @@ use crate::catalogue::User;
 use crate::kolla::import::merge::Part;
 use crate::kolla::import::source::{self, Carried};
 use crate::kolla::import::start;
-use crate::kolla::import::text::{Kind, Piece};
+
 use crate::kolla::import::{Found, NO_LOGIN, Side};
+use crate::kolla::pieces::{Kind, Piece, escaped};
 use crate::kolla::render;
 use crate::kolla::settings::Settings;
 
@@ -146,14 +147,6 @@ fn placed(raw: &str, items: &[String], name: &str, settings: &Settings) -> Optio
 /// Whether a list stands in one of the instructions.
 pub fn stands(pieces: &[Piece], items: &[String], settings: &Settings) -> bool {
     pieces.iter().any(|piece| piece.keyword == "RUN" && placed(&piece.raw, items, "x", settings).is_some())
-}
-
-/// Text of a Dockerfile in a template.
-fn escaped(text: &str) -> String {
-    match text.contains("{{") || text.contains("{%") || text.contains("{#") || text.ends_with('{') {
-        true => format!("{{% raw %}}{text}{{% endraw %}}"),
-        false => text.to_owned(),
-    }
 }
 
 /// `raw` with some of its ranges replaced by what is template already.

@@ -1,6 +1,6 @@
 //! The way out of Kolla: a tree as a catalogue that a person can read and maintain.
 //!
-//! The templates are rendered for each distribution as kolla-build would render them (`Side`); their instructions (`text`) become
+//! The templates are rendered for each distribution as kolla-build would render them (`Side`); their instructions (`pieces`) become
 //! parts of a recipe, with what is regular taken out of them as data (`convert`, `source`); the recipes of the distributions are
 //! laid over each other (`merge`), and everything is written down (`write`, `start`). `verify` renders what was written and
 //! compares what it does with what Kolla's Dockerfiles do.
@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::kolla::images::{self, Image, Status};
 use crate::kolla::import::convert::{Plan, Taken};
 use crate::kolla::import::merge::{Line, Part};
-use crate::kolla::import::text::{Kind, Piece};
 use crate::kolla::options::Options;
+use crate::kolla::pieces::{self, Kind, Piece};
 use crate::kolla::repos::Repos;
 use crate::kolla::settings::Settings;
 use crate::kolla::sources::{self, Source, Sources};
@@ -25,7 +25,6 @@ mod merge;
 mod plugins;
 mod source;
 mod start;
-mod text;
 mod toml_text;
 pub mod verify;
 mod write;
@@ -62,7 +61,7 @@ impl<'a> Side<'a> {
             all.iter().map(|image| image.parent.map(|number| all[number].name.clone())).collect();
         let mut found = BTreeMap::new();
         for (image, parent) in all.into_iter().zip(parents) {
-            let pieces = text::read(&image.name, &image.text).map_err(|problems| {
+            let pieces = pieces::read(&image.name, &image.text).map_err(|problems| {
                 Error::from_diagnostics(
                     format!("what the template of `{}` gives is no Dockerfile", image.name),
                     problems,

@@ -1,13 +1,11 @@
-//! Plugins of kolla-build.conf: a layer of their own where the recipe does nothing but install them at its end, otherwise a
-//! part of the image as in Kolla.
+//! Plugins of kolla-build.conf: a layer of their own where the recipe installs them by pip and nothing behind that depends on
+//! it, otherwise a part of the image as in Kolla.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::LazyLock;
-
-use regex::Regex;
 
 use crate::kolla::import::source::Carried;
 use crate::kolla::import::{Found, Side, name_of};
+use crate::kolla::install::{Around, Install};
 
 #[derive(Debug, Default)]
 pub struct Plugins {
@@ -22,11 +20,13 @@ impl Plugins {
         let side = &sides[0];
         for name in wanted {
             let Some(found) = side.images.get(name) else { continue };
-            let each = || sides.iter().filter_map(|side| side.images.get(name));
+            let each = || sides.iter().filter_map(|side| Some((side.images.get(name)?, side)));
             let sources: Option<Vec<Carried>> =
                 found.sources.plugins.iter().map(|source| Carried::of(source).ok()).collect();
             let Some(sources) = sources.filter(|sources| !sources.is_empty()) else { continue };
-            if each().any(|found| found.has_children) || !each().all(installs_at_its_end) {
+            if each().any(|(found, _)| found.has_children)
+                || !each().all(|(found, side)| installs_at_its_end(found, side))
+            {
                 continue;
             }
             plugins.layered.insert(name.clone());
@@ -58,30 +58,8 @@ impl Plugins {
     }
 }
 
-/// Whether all that the recipe does with its plugins is to install them, with nothing but modes of files behind it.
-fn installs_at_its_end(found: &Found) -> bool {
-    static INSTALL: LazyLock<Option<Regex>> = LazyLock::new(|| {
-        Regex::new(r#"if \[ "\$\(ls /plugins\)" \]; then python3 -m pip [^;&|]*/plugins/\* ?; fi"#).ok()
-    });
-    let Some(install) = INSTALL.as_ref() else { return false };
-    let mut installed = false;
-    for piece in &found.pieces {
-        let rest = match install.find(&piece.line) {
-            Some(place) if !installed => {
-                installed = true;
-                if piece.line[..place.start()].contains(" /plugins") {
-                    return false;
-                }
-                &piece.line[place.end()..]
-            }
-            _ if piece.keyword == "RUN" && installed => piece.line.trim_start_matches("RUN"),
-            _ if piece.keyword == "RUN" && piece.line.contains(" /plugins") => return false,
-            _ => continue,
-        };
-        let harmless = |command: &str| ["", "chmod", "touch"].contains(&command.split(' ').next().unwrap_or_default());
-        if !rest.split("&&").map(str::trim).all(harmless) {
-            return false;
-        }
-    }
-    installed
+/// Whether all that the recipe does with its plugins is to install them by pip.
+fn installs_at_its_end(found: &Found, side: &Side<'_>) -> bool {
+    let around = Around { patched: side.settings.patches_path.is_some(), ..Around::default() };
+    Install::find(&found.pieces, &found.image.text, &around).is_ok_and(|install| install.only_pip)
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::kolla::import::text::Kind;
 use crate::kolla::import::{Found, Side};
+use crate::kolla::pieces::Kind;
 
 /// What an image does before its service starts.
 pub struct Start {

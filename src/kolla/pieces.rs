@@ -7,6 +7,8 @@ use crate::dockerfile::ast::{Heredoc, Instruction, InstructionKind, Span};
 /// One instruction with the comment above it.
 #[derive(Clone, Debug)]
 pub struct Piece {
+    /// Where it begins.
+    pub at: usize,
     pub comment: Vec<String>,
     /// As it is to be written, without blank lines and blanks at the ends of lines.
     pub raw: String,
@@ -41,7 +43,8 @@ pub fn read(name: &str, text: &str) -> Result<Vec<Piece>, Diagnostics> {
         let at = stage.from.image.span.start - span.start..stage.from.image.span.end - span.start;
         let kind = Kind::From { image: stage.from.image.value.clone(), at };
         let raw = text[span.clone()].to_owned();
-        found.push((span, Piece { comment: Vec::new(), line: squeezed(&raw), raw, keyword: "FROM", kind }));
+        let (at, line) = (span.start, squeezed(&raw));
+        found.push((span, Piece { at, comment: Vec::new(), line, raw, keyword: "FROM", kind }));
     }
     let instructions = parsed.stages.iter().flat_map(|stage| &stage.instructions);
     for instruction in parsed.global_args.iter().chain(instructions) {
@@ -91,7 +94,7 @@ fn piece(text: &str, instruction: &Instruction) -> (Span, Piece) {
         _ => Kind::Other,
     };
     let line = squeezed(&instruction.text);
-    (span, Piece { comment: Vec::new(), line, raw, keyword: instruction.keyword, kind })
+    (span.clone(), Piece { at: span.start, comment: Vec::new(), line, raw, keyword: instruction.keyword, kind })
 }
 
 fn cleaned(written: &str) -> String {
@@ -121,6 +124,14 @@ pub fn squeezed(text: &str) -> String {
         out.push(c);
     }
     out
+}
+
+/// Text of a Dockerfile in a template.
+pub fn escaped(text: &str) -> String {
+    match text.contains("{{") || text.contains("{%") || text.contains("{#") || text.ends_with('{') {
+        true => format!("{{% raw %}}{text}{{% endraw %}}"),
+        false => text.to_owned(),
+    }
 }
 
 #[cfg(test)]
