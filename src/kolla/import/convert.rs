@@ -13,7 +13,6 @@ use crate::catalogue::User;
 use crate::kolla::import::merge::Part;
 use crate::kolla::import::source::{self, Carried};
 use crate::kolla::import::start;
-
 use crate::kolla::import::{Found, NO_LOGIN, Side};
 use crate::kolla::pieces::{Kind, Piece, escaped};
 use crate::kolla::render;
