@@ -115,6 +115,11 @@ fn kollage() -> Value {
             "compression": word("Of layers that are exported", &["gzip", "zstd"]),
             "network": word("Network of RUN steps", &["default", "none", "host"]),
             "build_args": named("Values of ARGs", json!({"type": "string"})),
+            "platforms": json!({
+                "description": "What images are built for, unless the command line says otherwise: linux/amd64, …",
+                "type": "array",
+                "items": {"type": "string"},
+            }),
             "jobs": number("Images that are built at once", 1, 1024),
             "retries": number("How often steps and downloads are tried again after network failures", 0, 100),
             "metrics_file": text("Where figures of each run go, in the OpenMetrics format"),

@@ -10,6 +10,7 @@ use crate::dockerfile::{self, duration};
 use crate::engine::buildkit::address::Address;
 use crate::engine::buildkit::dial::Certificates;
 use crate::engine::{buildkit, docker};
+use crate::image::config::Platform;
 use crate::image::reference::Reference;
 use crate::image::store::Codec;
 
@@ -275,6 +276,7 @@ fn read_build(reader: &mut Reader<'_>) -> BuildSettings {
             .choice("network", &[("default", Network::Default), ("none", Network::None), ("host", Network::Host)])
             .unwrap_or(default.network),
         build_args: reader.string_map("build_args", "a name of a build argument", names::env),
+        platforms: platforms(reader),
         jobs: reader.number("jobs", 1..=1024),
         metrics_file: metrics_file(reader),
         retries: reader.number("retries", 0..=100).unwrap_or(default.retries),
@@ -295,6 +297,15 @@ fn read_build(reader: &mut Reader<'_>) -> BuildSettings {
         }
     }
     build
+}
+
+fn platforms(reader: &mut Reader<'_>) -> Vec<Platform> {
+    let check = |text: &str| dockerfile::built_for(text).map(drop).map_err(str::to_owned);
+    let mut platforms = Vec::new();
+    for text in reader.forms("platforms", "a platform that images are built for", check) {
+        platforms.extend(dockerfile::built_for(&text).ok().filter(|platform| !platforms.contains(platform)));
+    }
+    platforms
 }
 
 fn package_type(reader: &mut Reader<'_>, base: &str) -> PackageType {

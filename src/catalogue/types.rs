@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::diag::{Diagnostic, Diagnostics, Place, SourceFile};
 use crate::dockerfile::step::{Entitlement, Network};
 use crate::engine::{BaseSource, Check, buildkit, docker};
+use crate::image::config::Platform;
 use crate::image::store::Codec;
 use crate::lock::Lock;
 use crate::template::Changed;
@@ -120,6 +121,8 @@ pub struct BuildSettings {
     pub compression: Codec,
     pub network: Network,
     pub build_args: BTreeMap<String, String>,
+    /// What images are built for; none: this machine's.
+    pub platforms: Vec<Platform>,
     /// How many nodes are built at once; None: as many as there are processors.
     pub jobs: Option<usize>,
     /// How often a download, a push or a step is tried again when the network was in its way.
@@ -641,6 +644,7 @@ impl Default for BuildSettings {
             compression: Codec::Gzip,
             network: Network::Default,
             build_args: BTreeMap::new(),
+            platforms: Vec::new(),
             jobs: None,
             retries: 2,
             step_timeout: None,

@@ -300,7 +300,7 @@ impl Target {
             platform: Platform::host(),
             contexts: contexts.keys().cloned().collect(),
         };
-        let graphs = workspace::platforms(&args.settings)?.into_iter().map(|platform| {
+        let graphs = workspace::platforms(&args.settings, &settings)?.into_iter().map(|platform| {
             let inputs = Inputs { platform, ..inputs.clone() };
             assemble_one(&source, context.clone(), names.clone(), label_map.clone(), &inputs, &contexts)
         });

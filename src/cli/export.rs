@@ -26,11 +26,15 @@ pub fn run(app: &App, args: &Export) -> Result<u8> {
     // Other engines build for platforms that this one doesn't.
     let (mut settings, platforms) = (args.settings.clone(), platforms(args)?);
     settings.platform = Vec::new();
-    let workspace = Workspace::load(&app.global, &app.env, &args.select, &settings)?;
+    let workspace = Workspace::load(&app.global, &app.env, &args.select, &settings)?.here(&settings);
     app.show_warnings(&workspace.catalogue.warnings);
     let graph = workspace.graph()?;
     let pipeline = match args.format {
-        ExportFormat::Bake => return bake(app, args, &workspace, &graph, &platforms),
+        ExportFormat::Bake => {
+            let project = workspace.catalogue.settings.build.platforms.iter().map(ToString::to_string);
+            let platforms = if platforms.is_empty() { project.collect() } else { platforms };
+            return bake(app, args, &workspace, &graph, &platforms);
+        }
         ExportFormat::Github => Pipeline::Github,
         ExportFormat::Gitlab => Pipeline::Gitlab,
         ExportFormat::Tekton => Pipeline::Tekton,

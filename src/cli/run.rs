@@ -22,7 +22,10 @@ use crate::suggest;
 
 pub fn run(app: &App, args: &RunArgs) -> Result<u8> {
     let workspace = match catalogue_root(&app.global) {
-        Ok(_) => Some(Workspace::load(&app.global, &app.env, &Select::default(), &Settings::default())?),
+        Ok(_) => {
+            let none = Settings::default();
+            Some(Workspace::load(&app.global, &app.env, &Select::default(), &none)?.here(&none))
+        }
         // An image of the store can be run from anywhere.
         Err(error) if app.global.directory.is_some() => return Err(error),
         Err(_) => None,

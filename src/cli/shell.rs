@@ -81,7 +81,7 @@ struct Place {
 
 /// The image's name may be that of a plugin on it (`keystone+ldappool`).
 fn workspace(app: &App, image: &str, settings: &SettingsArgs) -> Result<Workspace> {
-    let mut workspace = Workspace::load(&app.global, &app.env, &Select::default(), settings)?;
+    let mut workspace = Workspace::load(&app.global, &app.env, &Select::default(), settings)?.here(settings);
     let name = image.split('+').next().unwrap_or(image);
     workspace.selected.retain(|known| known == name);
     Ok(workspace)

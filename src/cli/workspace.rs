@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::catalogue::{Catalogue, ConfigFiles, Overrides};
+use crate::catalogue::{self, Catalogue, ConfigFiles, Overrides};
 use crate::cli::args::{self, Global, Select, Settings};
 use crate::cli::environment::Environment;
 use crate::cli::machine;
@@ -93,7 +93,7 @@ impl Workspace {
         let catalogue = Catalogue::load(&root, &overrides, &files).map_err(wrong_definitions)?;
         let selection = Selection { profiles: which.profiles.clone(), patterns: which.patterns.clone() };
         let selected = select(&catalogue, &selection)?;
-        let platforms = platforms(settings)?;
+        let platforms = platforms(settings, &catalogue.settings)?;
         let source_date_epoch = source_date_epoch(env)?.or(catalogue.settings.build.source_date_epoch);
         let inputs = Inputs {
             target: None,
@@ -103,6 +103,15 @@ impl Workspace {
             contexts: BTreeSet::new(),
         };
         Ok(Workspace { catalogue, selected, inputs, platforms, source_date_epoch, locked: settings.locked })
+    }
+
+    /// For what runs here: what the project is built for doesn't count, but a flag does.
+    pub fn here(mut self, settings: &Settings) -> Workspace {
+        if settings.platform.is_empty() {
+            self.platforms = vec![Platform::host()];
+            self.inputs.platform = Platform::host();
+        }
+        self
     }
 
     /// What kollage.lock says of a node is used where it is the answer to what the node asks now.
@@ -185,18 +194,20 @@ pub fn source_date_epoch(env: &Environment) -> Result<Option<i64>> {
     seconds.map(Some).ok_or_else(problem)
 }
 
-/// `--platform linux/amd64,linux/arm64`, each once; this machine's where nothing is said.
-pub fn platforms(settings: &Settings) -> Result<Vec<Platform>> {
+/// `--platform linux/amd64,linux/arm64`, each once; else the project's, or this machine's where nothing is said.
+pub fn platforms(flags: &Settings, project: &catalogue::Settings) -> Result<Vec<Platform>> {
     let mut platforms = Vec::new();
-    for text in &settings.platform {
-        let platform =
-            dockerfile::platform(text.trim()).filter(|platform| platform.os == "linux").ok_or_else(|| {
-                Error::bad_input(format!("`{text}` is not a platform that images are built for"))
-                    .hint("write it as linux/amd64, linux/arm64 or linux/arm/v7; several with a comma between them")
-            })?;
+    for text in &flags.platform {
+        let platform = dockerfile::built_for(text).map_err(|how| {
+            Error::bad_input(format!("`{text}` is not a platform that images are built for"))
+                .hint(format!("{how}; several with a comma between them"))
+        })?;
         if !platforms.contains(&platform) {
             platforms.push(platform);
         }
+    }
+    if platforms.is_empty() {
+        platforms.clone_from(&project.build.platforms);
     }
     if platforms.is_empty() {
         platforms.push(Platform::host());

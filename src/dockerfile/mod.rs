@@ -105,6 +105,17 @@ pub fn lower(resolved: &Resolved, bases: &BTreeMap<String, ImageConfig>) -> Resu
     if problems.has_errors() { Err(problems) } else { Ok(stages) }
 }
 
+/// `os/architecture/variant` as people write it, of an architecture that there is; what is missing is this machine's.
+pub fn platform(text: &str) -> Option<Platform> {
+    platform::parse(text, &Platform::host()).filter(|found| platform::is_architecture(&found.architecture))
+}
+
+/// One that images are built for, or how it should be written.
+pub fn built_for(text: &str) -> Result<Platform, &'static str> {
+    let found = platform(text.trim()).filter(|platform| platform.os == "linux");
+    found.ok_or("write it as linux/amd64, linux/arm64 or linux/arm/v7")
+}
+
 /// Flags that parse but that the embedded engine does not carry out yet, by name and line.
 pub fn unsupported(resolved: &Resolved) -> Diagnostics {
     unsupported::check(resolved)
@@ -118,11 +129,6 @@ pub fn not_granted(resolved: &Resolved, granted: &BTreeSet<Entitlement>) -> Diag
         true => unsupported::not_granted(resolved, &on_unknown_bases(resolved), granted),
         false => Diagnostics::default(),
     }
-}
-
-/// `os/architecture/variant` as people write it, of an architecture that there is; what is missing is this machine's.
-pub fn platform(text: &str) -> Option<Platform> {
-    platform::parse(text, &Platform::host()).filter(|found| platform::is_architecture(&found.architecture))
 }
 
 /// The same once the bases are known: this sees what their ONBUILD adds.

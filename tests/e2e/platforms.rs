@@ -1,5 +1,6 @@
 //! Images for several platforms, as far as one machine can make them: without RUN for a foreign one.
 
+use std::fs;
 use std::path::Path;
 
 use crate::sandbox::{Sandbox, field};
@@ -69,6 +70,25 @@ fn images_for_two_platforms_are_one_index() {
     // The image for this machine is the one that is built without saying for which.
     let alone = sandbox.build(&["app"]);
     all_reused(&alone);
+
+    // What the project is built for, where no flag says otherwise; what runs here is for this machine.
+    let project = |platforms: &str| sandbox.write("kollage.toml", &format!("[build]\nplatforms = [{platforms}]\n"));
+    project(&format!("\"{host}\", \"{foreign}\""));
+    let both = sandbox.build(&["app"]);
+    for platform in [&host, &foreign] {
+        assert!(!field(&both, &format!("app ({platform})"), "reference").is_empty());
+    }
+    assert!(!field(&sandbox.build(&["--platform", &host, "app"]), "app", "reference").is_empty());
+    assert_eq!(sandbox.run(&["run", "app", "--", "cat", "/file"]).ok().stdout, "same\n");
+    let bake = sandbox.run(&["export", "--format", "bake", "-o", "bake", "app"]).ok();
+    let bake = fs::read_to_string(sandbox.catalogue().join("bake/docker-bake.json")).unwrap_or(bake.stdout);
+    assert!(bake.contains(&format!("\"{foreign}\"")), "{bake}");
+    project("\"linux/amd46\"");
+    sandbox
+        .run(&["plan"])
+        .exits(2)
+        .says("kollage.toml:2:")
+        .says("`linux/amd46` is not a platform that images are built for");
 }
 
 #[test]
