@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cli::App;
@@ -23,8 +24,9 @@ use crate::fetch::Remote;
 use crate::graph::node::{Edge, Graph, Node, NodeId, NodeKind, Spec};
 use crate::graph::plan::{Planner, Settings, remotes};
 use crate::image::archive::staging::write_file;
+use crate::image::digest::Digest;
 use crate::image::store::Store;
-use crate::lock::{self, FILE, Gap, Lock, REPORT, RESOLVE, Resolved};
+use crate::lock::{self, BUILDS, FILE, Gap, Lock, REPORT, RESOLVE, Resolved};
 use crate::report::human;
 use crate::report::style::{Look, Paint};
 use crate::report::text::one_line;
@@ -128,8 +130,7 @@ impl Locking {
         let mut known: BTreeSet<String> = lock.bases.keys().filter(|name| nodes.contains(*name)).cloned().collect();
         known.extend(locked);
         known.extend(lock.debian.keys().chain(lock.remotes.keys()).cloned());
-        let packages = lock.pypi.values().flat_map(|resolved| resolved.packages.keys().cloned());
-        known.extend(packages);
+        known.extend(lock.pypi.values().flat_map(packages).cloned());
         if let Some(unknown) = names.iter().find(|name| !known.contains(*name)) {
             let error = Error::bad_input(format!("nothing that is locked and selected is called `{unknown}`"));
             let hint = suggest::hint(unknown, known.iter().map(String::as_str));
@@ -143,7 +144,7 @@ impl Locking {
         lock.remotes.retain(|name, _| !(remotes.contains(name) && meant(name)));
         let node = |entry: &str| lock::parts(entry).map(|(node, _)| node.to_owned()).unwrap_or_default();
         lock.pypi.retain(|entry, resolved| {
-            !(entries.contains(entry) && (meant(&node(entry)) || resolved.packages.keys().any(meant)))
+            !(entries.contains(entry) && (meant(&node(entry)) || packages(resolved).any(meant)))
         });
         Ok(())
     }
@@ -192,17 +193,36 @@ impl Locking {
                 let at = asking.nodes.iter().position(|node| node.name == name);
                 let built = at.and_then(|at| results[at].built.clone());
                 let built = built.ok_or_else(|| Error::failed(format!("{name} was not asked")))?;
-                let stack = self.store.stack(&built.config.rootfs.diff_ids)?;
-                let found = stack.lookup(std::path::Path::new(REPORT))?.ok_or_else(|| {
-                    Error::failed(format!("the stage `{RESOLVE}` of {name} leaves no {REPORT}"))
-                        .hint(format!("it has to run `pip install --dry-run --report {REPORT} …`"))
-                })?;
-                let bytes = std::fs::read(&found.path).failed(|| format!("cannot read the report of {name}"))?;
-                let packages = lock::from_report(&bytes).map_err(|e| e.context(format!("cannot lock {name}")))?;
-                let resolved = Resolved { inputs: inputs[&id].clone(), packages };
+                let diff_ids = &built.config.rootfs.diff_ids;
+                let resolved = self
+                    .answer(&name, inputs[&id].clone(), diff_ids)
+                    .map_err(|e| e.context(format!("cannot lock {name}")))?;
                 self.lock().pypi.insert(lock::entry(graph.node(id)), resolved);
             }
         }
+    }
+
+    /// What pip left in the stage that asked it.
+    fn answer(&self, node: &Arc<str>, inputs: String, diff_ids: &[Digest]) -> Result<Resolved> {
+        let stack = self.store.stack(diff_ids)?;
+        let file = |path: &str| {
+            let found = stack.lookup(Path::new(path))?;
+            found.map(|found| std::fs::read(&found.path).failed(|| format!("cannot read {path}"))).transpose()
+        };
+        let report = file(REPORT)?.ok_or_else(|| {
+            Error::failed(format!("the stage `{RESOLVE}` leaves no {REPORT}"))
+                .hint(format!("it has to run `pip install --dry-run --report {REPORT} …`"))
+        })?;
+        let report = lock::report(&report)?;
+        let builds = file(BUILDS)?;
+        if let (Some(source), None) = (&report.source, &builds) {
+            let message = format!(
+                "{source} has no wheel, and what it is built with is not locked: the stage `{RESOLVE}` leaves no {BUILDS}"
+            );
+            self.sink.event(Event::Warning { node: Some(node.clone()), message });
+        }
+        let builds = builds.map(|bytes| lock::builds(&bytes)).transpose()?.unwrap_or_default();
+        Ok(Resolved { inputs, packages: report.packages, builds })
     }
 
     /// Whether something was added.
@@ -315,6 +335,11 @@ impl Locking {
         // What other platforms have was not looked at.
         lock.pypi.retain(|entry, _| asking.contains(entry) || elsewhere(entry));
     }
+}
+
+/// Names of all that was found for a node.
+fn packages(resolved: &Resolved) -> impl Iterator<Item = &String> {
+    resolved.packages.keys().chain(resolved.builds.keys())
 }
 
 /// The node and all that it needs.

@@ -21,7 +21,7 @@ mod tests;
 
 pub use gaps::{Gap, gaps};
 pub use read::{is_snapshot, load, parse};
-pub use resolved::{REPORT, RESOLVE, from_report, inputs, question};
+pub use resolved::{BUILDS, REPORT, RESOLVE, Report, builds, inputs, question, report};
 
 /// Beside kollage.toml.
 pub const FILE: &str = "kollage.lock";
@@ -63,23 +63,56 @@ pub struct Resolved {
     /// Digest of what was asked: another question has another answer.
     pub inputs: String,
     pub packages: BTreeMap<String, Package>,
+    /// What pip builds those of them with that have no wheel, and sources of one's own: setuptools and the like. Each
+    /// is built in an environment of its own, so that there may be several versions.
+    pub builds: BTreeMap<String, Vec<Tool>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Package {
     pub version: String,
     /// Of files that it may be; at least one.
     pub hashes: Vec<Digest>,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tool {
+    pub package: Package,
+    /// It has no wheel, and is built itself.
+    pub source: bool,
+}
+
+impl Package {
+    /// As `pip --require-hashes` takes it.
+    fn requirement(&self, name: &str) -> String {
+        let hashes = self.hashes.iter().map(|hash| format!(" --hash={hash}"));
+        format!("{name}=={}{}", self.version, hashes.collect::<String>())
+    }
+}
+
 impl Resolved {
     /// As `pip --require-hashes` takes them.
     pub fn requirements(&self) -> Vec<String> {
-        let line = |(name, package): (&String, &Package)| {
-            let hashes = package.hashes.iter().map(|hash| format!(" --hash={hash}"));
-            format!("{name}=={}{}", package.version, hashes.collect::<String>())
-        };
-        self.packages.iter().map(line).collect()
+        self.packages.iter().map(|(name, package)| package.requirement(name)).collect()
+    }
+
+    /// The same for what packages are built with, for one call of pip after the other: no name is twice in one, and
+    /// what has to be built itself comes after the wheels that it may need.
+    pub fn build_rounds(&self) -> Vec<Vec<String>> {
+        let mut rounds: Vec<Vec<String>> = Vec::new();
+        let mut sources = Vec::new();
+        for (name, tools) in &self.builds {
+            let (own, wheels): (Vec<&Tool>, Vec<&Tool>) = tools.iter().partition(|tool| tool.source);
+            for (round, tool) in wheels.into_iter().enumerate() {
+                if rounds.len() == round {
+                    rounds.push(Vec::new());
+                }
+                rounds[round].push(tool.package.requirement(name));
+            }
+            sources.extend(own.into_iter().map(|tool| vec![tool.package.requirement(name)]));
+        }
+        rounds.extend(sources);
+        rounds
     }
 }
 
@@ -119,9 +152,11 @@ impl Lock {
         for (node, resolved) in &self.pypi {
             lines.insert((Section::Pypi, node.as_str()), resolved.inputs.clone());
             for (name, package) in &resolved.packages {
-                let hashes: Vec<String> = package.hashes.iter().map(Digest::to_string).collect();
-                let text = words(&package.version, Some(&hashes.join(" ")));
-                lines.insert((Section::Packages(node), name.as_str()), text);
+                lines.insert((Section::Packages(node), name.as_str()), package.to_string());
+            }
+            for (name, tools) in &resolved.builds {
+                let tools: Vec<String> = tools.iter().map(Tool::to_string).collect();
+                lines.insert((Section::Builds(node), name.as_str()), tools.join(", "));
             }
         }
         lines
@@ -200,6 +235,7 @@ enum Section<'a> {
     Urls,
     Pypi,
     Packages(&'a str),
+    Builds(&'a str),
 }
 
 impl Section<'_> {
@@ -211,6 +247,7 @@ impl Section<'_> {
             Section::Urls => "[urls]".into(),
             Section::Pypi => "[pypi]".into(),
             Section::Packages(node) => format!("[packages.{}]", quoted(node)),
+            Section::Builds(node) => format!("[builds.{}]", quoted(node)),
         }
     }
 
@@ -222,9 +259,27 @@ impl Section<'_> {
             Section::Urls => "url".into(),
             Section::Pypi => "pypi".into(),
             Section::Packages(node) => node.to_owned(),
+            Section::Builds(node) => format!("{node} build"),
         }
     }
 }
+
+/// As it stands in the file.
+impl std::fmt::Display for Package {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.version)?;
+        self.hashes.iter().try_for_each(|hash| write!(f, " {hash}"))
+    }
+}
+
+impl std::fmt::Display for Tool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{}", self.package, if self.source { SOURCE } else { "" })
+    }
+}
+
+/// After a [`Tool`] that has no wheel.
+const SOURCE: &str = " source";
 
 fn words(first: &str, second: Option<&str>) -> String {
     second.map_or_else(|| first.to_owned(), |second| format!("{first} {second}"))

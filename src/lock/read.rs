@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{FILE, Lock, Package, VERSION};
+use super::{FILE, Lock, Package, Resolved, SOURCE, Tool, VERSION};
 use crate::catalogue::definition::read as read_file;
 use crate::catalogue::names;
 use crate::catalogue::reader::{Out, Reader, error};
@@ -64,7 +64,17 @@ pub fn parse(file: &Arc<SourceFile>, problems: &mut Diagnostics) -> Option<Lock>
         (fine && super::parts(name).is_some())
             .then(|| lock.pypi.entry(name.to_owned()).or_default().inputs = value.to_owned())
     });
-    packages(&mut root, &mut lock);
+    let what = "a package with a version and the digests of its files";
+    found(&mut root, "packages", what, &mut lock, |resolved, name, value| {
+        resolved.packages.insert(name.to_owned(), package(value)?);
+        Some(())
+    });
+    let what = "a package with versions and the digests of their files";
+    found(&mut root, "builds", what, &mut lock, |resolved, name, value| {
+        let tools: Option<Vec<Tool>> = value.split(", ").map(tool).collect();
+        resolved.builds.insert(name.to_owned(), tools?);
+        Some(())
+    });
     root.finish();
     *problems = out.problems;
     (problems.0.len() == before).then_some(lock)
@@ -78,8 +88,15 @@ fn lines(root: &mut Reader<'_>, key: &'static str, what: &str, mut take: impl Fn
     });
 }
 
-fn packages(root: &mut Reader<'_>, lock: &mut Lock) {
-    root.each("packages", |node, entry, reader| {
+/// A section with a table for each of the nodes in [pypi].
+fn found(
+    root: &mut Reader<'_>,
+    key: &'static str,
+    what: &str,
+    lock: &mut Lock,
+    take: impl Fn(&mut Resolved, &str, &str) -> Option<()>,
+) {
+    root.each(key, |node, entry, reader| {
         let Value::Table(table) = &entry.node.value else {
             return reader.wrong_type(&reader.name(node), &entry.node, "a table");
         };
@@ -88,16 +105,12 @@ fn packages(root: &mut Reader<'_>, lock: &mut Lock) {
             return reader.out.problems.push(error(&entry.place, message).hint("`kollage lock` mends it"));
         };
         for (name, line) in table {
-            let package = match &line.node.value {
-                Value::String(value) => package(value).filter(|_| is_name(name)),
+            let taken = match &line.node.value {
+                Value::String(value) if is_name(name) => take(resolved, name, value),
                 _ => None,
             };
-            match package {
-                Some(package) => drop(resolved.packages.insert(name.clone(), package)),
-                None => {
-                    let message = format!("`{name}` is not a package with a version and the digests of its files");
-                    reader.out.problems.push(error(&line.node.place, message));
-                }
+            if taken.is_none() {
+                reader.out.problems.push(error(&line.node.place, format!("`{name}` is not {what}")));
             }
         }
     });
@@ -114,6 +127,11 @@ fn package(text: &str) -> Option<Package> {
     let version = words.next().filter(plain).filter(|word| word.parse::<pep440_rs::Version>().is_ok())?.to_owned();
     let hashes: Vec<Digest> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
     (!hashes.is_empty()).then_some(Package { version, hashes })
+}
+
+fn tool(text: &str) -> Option<Tool> {
+    let (text, source) = text.strip_suffix(SOURCE).map_or((text, false), |text| (text, true));
+    Some(Tool { package: package(text)?, source })
 }
 
 /// `20261130T000000Z`

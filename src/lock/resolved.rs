@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::Package;
+use super::{Package, Tool};
 use crate::catalogue::names;
 use crate::dockerfile::{self, Inputs, Resolved};
 use crate::error::{Context as _, Error, Result};
@@ -19,6 +19,10 @@ pub const RESOLVE: &str = "resolve";
 
 /// Where its report is: what `pip install --dry-run --report FILE` writes.
 pub const REPORT: &str = "/lock/report.json";
+
+/// Where pip's reports of what it built packages with are, one behind the other: each of its environments for a build
+/// is made by a pip of its own, which writes one where `PIP_REPORT` says.
+pub const BUILDS: &str = "/lock/builds.json";
 
 /// The Dockerfile of a node as far as that stage needs it; None where there is none.
 pub fn question(spec: &Spec) -> Option<Resolved> {
@@ -68,7 +72,7 @@ fn texts(question: &Resolved) -> impl Iterator<Item = &str> {
 }
 
 #[derive(Deserialize)]
-struct Report {
+struct Wire {
     install: Vec<Installed>,
 }
 
@@ -96,21 +100,62 @@ struct Archive {
     hashes: BTreeMap<String, String>,
 }
 
-/// What pip would install, from its report. What it takes from a directory of the build is pinned by other means.
-pub fn from_report(bytes: &[u8]) -> Result<BTreeMap<String, Package>> {
-    let report: Report = serde_json::from_slice(bytes).failed(|| "pip's report cannot be understood".into())?;
-    let mut packages = BTreeMap::new();
-    for Installed { metadata: Metadata { name, version }, download_info } in report.install {
-        if download_info.url.starts_with("file:") {
-            continue;
-        }
+impl Installed {
+    fn is_wheel(&self) -> bool {
+        let path = self.download_info.url.split(['?', '#']).next().unwrap_or_default();
+        path.ends_with(".whl")
+    }
+
+    fn package(self) -> Result<(String, Package)> {
+        let Installed { metadata: Metadata { name, version }, download_info } = self;
         let sum = download_info.archive_info.and_then(|archive| archive.hashes.get("sha256").cloned());
         let digest = sum.and_then(|sum| format!("sha256:{sum}").parse::<Digest>().ok());
         let digest = digest.ok_or_else(|| {
             Error::failed(format!("pip's report gives no sha256 of {name} {version}"))
                 .hint("only files of an index can be locked: take it as a git or url source otherwise")
         })?;
-        packages.insert(names::normalised(&name), Package { version, hashes: vec![digest] });
+        Ok((names::normalised(&name), Package { version, hashes: vec![digest] }))
     }
-    Ok(packages)
+}
+
+/// What pip would install.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub packages: BTreeMap<String, Package>,
+    /// One that has no wheel, so that something else is needed to build it.
+    pub source: Option<String>,
+}
+
+/// From pip's report. What it takes from a directory of the build is pinned by other means.
+pub fn report(bytes: &[u8]) -> Result<Report> {
+    let wire: Wire = serde_json::from_slice(bytes).failed(|| "pip's report cannot be understood".into())?;
+    let mut report = Report::default();
+    for installed in wire.install {
+        if !installed.is_wheel() {
+            report.source.get_or_insert_with(|| installed.metadata.name.clone());
+        }
+        if !installed.download_info.url.starts_with("file:") {
+            let (name, package) = installed.package()?;
+            report.packages.insert(name, package);
+        }
+    }
+    Ok(report)
+}
+
+/// From the reports on environments for builds.
+pub fn builds(bytes: &[u8]) -> Result<BTreeMap<String, Vec<Tool>>> {
+    let mut builds: BTreeMap<String, Vec<Tool>> = BTreeMap::new();
+    for wire in serde_json::Deserializer::from_slice(bytes).into_iter::<Wire>() {
+        let wire = wire.failed(|| "pip's reports on its builds cannot be understood".into())?;
+        for installed in wire.install {
+            let source = !installed.is_wheel();
+            let (name, package) = installed.package()?;
+            builds.entry(name).or_default().push(Tool { package, source });
+        }
+    }
+    for tools in builds.values_mut() {
+        tools.sort();
+        tools.dedup();
+    }
+    Ok(builds)
 }

@@ -8,6 +8,7 @@ use crate::catalogue::schema::named;
 pub fn schema() -> Value {
     let matching = |pattern: &str| json!({ "type": "string", "pattern": pattern });
     let package = "^[^ ]+( sha256:[0-9a-f]{64})+$";
+    let tools = "^[^ ]+( sha256:[0-9a-f]{64})+( source)?(, [^ ]+( sha256:[0-9a-f]{64})+( source)?)*$";
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "kollage.lock",
@@ -22,6 +23,8 @@ pub fn schema() -> Value {
                           matching("^sha256:[0-9a-f]{64}( -?[0-9]+)?$")),
             "pypi": named("Digests of what was asked, by image", matching("^[0-9a-f]+$")),
             "packages": named("What was found, by image and package", named("By name", matching(package))),
+            "builds": named("What packages without a wheel are built with, by image and package",
+                            named("By name", matching(tools))),
         },
         "required": ["version"],
         "additionalProperties": false,

@@ -12,6 +12,15 @@ fn lock() -> Lock {
         ("a-b".to_owned(), Package { version: "1.0".into(), hashes: vec![digest('a'), digest('b')] }),
         ("c".to_owned(), Package { version: "2!3.0rc1+x".into(), hashes: vec![digest('c')] }),
     ]);
+    let tool = |version: &str, c, source| Tool {
+        package: Package { version: version.into(), hashes: vec![digest(c)] },
+        source,
+    };
+    let builds = BTreeMap::from([
+        ("setuptools".to_owned(), vec![tool("59.8.0", '1', false), tool("80.9.0", '2', false)]),
+        ("calver".to_owned(), vec![tool("2022.6.26", '3', true)]),
+        ("wheel".to_owned(), vec![tool("0.45.1", '4', false)]),
+    ]);
     Lock {
         bases: BTreeMap::from([("docker.io/library/debian:13".to_owned(), digest('d'))]),
         debian: BTreeMap::from([("debian/bookworm".to_owned(), "20261130T000000Z".to_owned())]),
@@ -22,8 +31,8 @@ fn lock() -> Lock {
             ("https://h/w".to_owned(), Pin::File { digest: digest('f'), modified: None }),
         ]),
         pypi: BTreeMap::from([
-            ("web+theme (linux/amd64)".to_owned(), Resolved { inputs: "0123456789abcdef".into(), packages }),
-            ("idle (linux/arm64)".to_owned(), Resolved { inputs: "00".into(), packages: BTreeMap::new() }),
+            ("web+theme (linux/amd64)".to_owned(), Resolved { inputs: "0123456789abcdef".into(), packages, builds }),
+            ("idle (linux/arm64)".to_owned(), Resolved { inputs: "00".into(), ..Resolved::default() }),
         ]),
     }
 }
@@ -50,6 +59,18 @@ fn requirements_are_lines_that_pip_checks_hashes_of() {
 }
 
 #[test]
+fn what_builds_come_with_goes_to_pip_a_name_once_and_sources_last() {
+    let line = |name: &str, c| format!("{name} --hash={}", digest(c));
+    let rounds = [
+        vec![line("setuptools==59.8.0", '1'), line("wheel==0.45.1", '4')],
+        vec![line("setuptools==80.9.0", '2')],
+        vec![line("calver==2022.6.26", '3')],
+    ];
+    assert_eq!(lock().pypi["web+theme (linux/amd64)"].build_rounds(), rounds);
+    assert!(lock().pypi["idle (linux/arm64)"].build_rounds().is_empty());
+}
+
+#[test]
 fn a_platform_takes_what_was_found_for_it() {
     let on = |text: &str| lock().on(&crate::dockerfile::platform(text).unwrap());
     assert_eq!(on("linux/amd64").pypi.keys().collect::<Vec<_>>(), ["web+theme"]);
@@ -68,6 +89,8 @@ fn what_moved_is_told_from_old_to_new() {
     theme.inputs = "ff".into();
     theme.packages.get_mut("a-b").unwrap().version = "1.1".into();
     theme.packages.get_mut("c").unwrap().hashes = vec![digest('2')];
+    theme.builds.remove("calver");
+    theme.builds.get_mut("wheel").unwrap()[0].package.version = "0.46".into();
     let moved: Vec<String> = new.moved(&old).iter().map(Moved::to_string).collect();
     assert_eq!(
         moved,
@@ -77,6 +100,8 @@ fn what_moved_is_told_from_old_to_new() {
             format!("url https://h/new: nothing -> {}", digest('1')),
             "web+theme (linux/amd64) a-b: 1.0 -> 1.1".into(),
             format!("web+theme (linux/amd64) c: 2!3.0rc1+x {} -> 2!3.0rc1+x {}", digest('c'), digest('2')),
+            "web+theme (linux/amd64) build calver: 2022.6.26 -> nothing".into(),
+            "web+theme (linux/amd64) build wheel: 0.45.1 -> 0.46".into(),
         ]
     );
     assert!(old.moved(&old).is_empty());
@@ -119,6 +144,14 @@ fn every_line_that_cannot_be_meant_is_named() {
             ),
             "is not a package",
         ),
+        (&format!("{good}[builds.a]\nb = \"1 {}\"\n", digest('a')), "[pypi] has no line for `a`"),
+        (
+            &format!(
+                "{good}[pypi]\n\"a (linux/s390x)\" = \"0\"\n[builds.\"a (linux/s390x)\"]\nb = \"1 {0}, 2; {0}\"\n",
+                digest('a')
+            ),
+            "`b` is not a package with versions",
+        ),
         ("version = \n", "not valid TOML"),
     ] {
         let problems = read(text).unwrap_err();
@@ -127,21 +160,49 @@ fn every_line_that_cannot_be_meant_is_named() {
     }
 }
 
+fn installed(name: &str, version: &str, info: serde_json::Value) -> serde_json::Value {
+    serde_json::json!({ "metadata": { "name": name, "version": version }, "download_info": info, "is_direct": false })
+}
+
+fn archive(file: &str, c: char) -> serde_json::Value {
+    let hashes = serde_json::json!({ "sha256": c.to_string().repeat(64) });
+    serde_json::json!({ "url": format!("https://h/{file}"), "archive_info": { "hashes": hashes } })
+}
+
+fn of_pip(install: &[serde_json::Value]) -> String {
+    serde_json::json!({ "version": "1", "install": install }).to_string()
+}
+
 #[test]
 fn a_report_of_pip_gives_versions_and_digests_of_files() {
-    let entry = |name: &str, info: serde_json::Value| serde_json::json!({ "metadata": { "name": name, "version": "1.0" }, "download_info": info, "is_direct": false });
-    let archive = |hashes| serde_json::json!({ "url": "https://h/a.whl", "archive_info": { "hashes": hashes } });
-    let report = |install: &[serde_json::Value]| serde_json::json!({ "version": "1", "install": install }).to_string();
-    let sum = serde_json::json!({ "sha256": "a".repeat(64) });
     let local = serde_json::json!({ "url": "file:///sources/own", "dir_info": {} });
-    let packages = from_report(report(&[entry("Oslo.Config", archive(sum)), entry("own", local)]).as_bytes()).unwrap();
-    assert_eq!(
-        packages,
-        BTreeMap::from([("oslo-config".to_owned(), Package { version: "1.0".into(), hashes: vec![digest('a')] })])
-    );
-    let error = from_report(report(&[entry("x", archive(serde_json::json!({})))]).as_bytes()).unwrap_err();
+    let wheel = installed("Oslo.Config", "1.0", archive("a.whl#x", 'a'));
+    let package = Package { version: "1.0".into(), hashes: vec![digest('a')] };
+    let packages = BTreeMap::from([("oslo-config".to_owned(), package)]);
+    let found = report(of_pip(std::slice::from_ref(&wheel)).as_bytes()).unwrap();
+    assert_eq!(found, Report { packages: packages.clone(), source: None });
+    let found = report(of_pip(&[wheel, installed("own", "1", local)]).as_bytes()).unwrap();
+    assert_eq!(found, Report { packages, source: Some("own".into()) });
+    let none = serde_json::json!({ "url": "https://h/a.whl", "archive_info": {} });
+    let error = report(of_pip(&[installed("x", "1.0", none)]).as_bytes()).unwrap_err();
     assert!(error.to_string().contains("no sha256 of x 1.0"), "{error}");
-    assert!(from_report(b"{}").is_err());
+    assert!(report(b"{}").is_err());
+}
+
+#[test]
+fn reports_on_builds_come_one_behind_the_other() {
+    let old = installed("setuptools", "59.8.0", archive("s-59.whl", '1'));
+    let new = installed("setuptools", "80.9.0", archive("s-80.whl", '2'));
+    let source = installed("CalVer", "2022.6.26", archive("c.tar.gz", '3'));
+    let wheel = installed("wheel", "0.45.1", archive("w.whl", '4'));
+    let reports =
+        [of_pip(std::slice::from_ref(&new)), of_pip(&[old, wheel]), of_pip(&[new, source]), "\n".into()].concat();
+    let built = builds(reports.as_bytes()).unwrap();
+    assert_eq!(built, lock().pypi["web+theme (linux/amd64)"].builds);
+    assert_eq!(builds(b"").unwrap(), BTreeMap::new());
+    for cut in [reports.len() - 3, 10] {
+        assert!(builds(&reports.as_bytes()[..cut]).unwrap_err().to_string().contains("cannot be understood"));
+    }
 }
 
 #[test]

@@ -4,14 +4,15 @@
 //!   `packages` and `build_packages` (those of the base's package type), `sources` (by name: `name`, `kind`, and
 //!   `requirement` and `distribution`, `path`, `url`, `ref`, `address` (for ADD), `version`, `sha256` as the kind has them; `patches`, each with `name`,
 //!   `text` and `delimiter`, a word for a here-document), `locked` (what kollage.lock has for it, as lines of a file for
-//!   `pip --require-hashes`), `env`, `labels`, `ports`, `volumes`, `vars`
+//!   `pip --require-hashes`), `locked_builds` (the same for what packages are built with, a list for each call of pip),
+//!   `env`, `labels`, `ports`, `volumes`, `vars`
 //! - `parent`: what FROM says
 //! - `build`: `base`, `base_tag`, `release`, `base_package_type`, `namespace`, `registry`, `tag`
 //! - `release`: `name`, `constraints` (a list of `name==version`), `packages` (versions by package); none where the
 //!   catalogue keeps no releases
 //! - `vars`: those of `kollage.toml`
-//! - in recipes of plugins `plugin`: `name`, `summary`, `packages`, `build_packages`, `sources`, `locked`, `env`, `labels`,
-//!   `vars`; `image` is then the image that it is put on
+//! - in recipes of plugins `plugin`: `name`, `summary`, `packages`, `build_packages`, `sources`, `locked`, `locked_builds`,
+//!   `env`, `labels`, `vars`; `image` is then the image that it is put on
 //!
 //! What a definition doesn't say is `none` (`image.user`, `image.start`) or empty.
 
@@ -43,6 +44,7 @@ pub(super) fn for_plugin(catalogue: &Catalogue, plugin: &PluginDef, on: &ImageDe
             build_packages => build_packages,
             sources => sources(&plugin.sources, &plugin.additions),
             locked => locked(catalogue, node),
+            locked_builds => locked_builds(catalogue, node),
             env => map(&plugin.env),
             labels => map(&plugin.labels),
             vars => table(&plugin.vars),
@@ -78,6 +80,7 @@ fn image(catalogue: &Catalogue, image: &ImageDef) -> Value {
         build_packages => build_packages,
         sources => sources(&image.sources, &image.additions),
         locked => locked(catalogue, &image.name),
+        locked_builds => locked_builds(catalogue, &image.name),
         env => map(&image.env),
         labels => map(&image.labels),
         ports => list(&image.ports),
@@ -116,6 +119,11 @@ fn packages(catalogue: &Catalogue, packages: &Packages) -> (Value, Value) {
 fn locked(catalogue: &Catalogue, node: &str) -> Value {
     let requirements = catalogue.lock.pypi.get(node).map(Resolved::requirements);
     requirements.map_or_else(|| Value::from(()), |lines| lines.into_iter().collect())
+}
+
+fn locked_builds(catalogue: &Catalogue, node: &str) -> Value {
+    let rounds = catalogue.lock.pypi.get(node).map(Resolved::build_rounds);
+    rounds.map_or_else(|| Value::from(()), |rounds| rounds.into_iter().map(Value::from).collect())
 }
 
 fn sources(sources: &BTreeMap<String, SourceDef>, additions: &Additions) -> Value {

@@ -190,10 +190,67 @@ fn several_platforms_are_in_one_lock() {
     sandbox.run(&["lock", "--update", "app"]).ok().says("nothing moved");
     assert!(lock(&sandbox).contains(&format!("[packages.\"app ({foreign})\"]")));
 
+    // As the project's own platforms.
+    let project = format!("[build]\nbase = \"debian\"\nplatforms = [\"{host}\", \"{foreign}\"]\n");
+    sandbox.write("kollage.toml", &project);
+    sandbox.run(&["lock"]).ok().says("nothing moved");
+    let built = sandbox.build(&["--locked"]);
+    for platform in [&host, &foreign] {
+        assert!(!field(&built, &format!("app ({platform})"), "status").is_empty());
+    }
+
     let recipe = recipe.replace("ARG TARGETARCH\n", "ARG TARGETARCH\nRUN true\n");
     sandbox.image("app", "base", &recipe);
     let refused = sandbox.run(&["lock", "--platform", &both]).exits(3).says(&format!("runs programs for {foreign}"));
     refused.says("qemu-user-static");
+}
+
+/// The real pip is in `python.rs`.
+#[test]
+fn what_packages_are_built_with_is_asked_for_and_missed() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::with_base();
+    sandbox.base("FROM {{ parent }}\nENV PATH=/bin\n");
+    let found = |name: &str, version: &str, file: &str| {
+        let hashes = json!({ "sha256": "a".repeat(64) });
+        let info = json!({ "url": format!("https://h/{file}"), "archive_info": { "hashes": hashes } });
+        json!({ "install": [{ "metadata": { "name": name, "version": version }, "download_info": info }] }).to_string()
+    };
+    let recipe = |copy: &str| {
+        let recipe = format!(
+            "FROM {{{{ parent }}}} AS resolve\nCOPY report /lock/report.json\n{copy}FROM {{{{ parent }}}}\n\
+             {{% if image.locked_builds %}}COPY <<END /builds\n{{{{ image.locked_builds | map('join', ' ') | join(';') }}}}\n\
+             END\n{{% endif %}}\n"
+        );
+        sandbox.image("app", "base", &recipe);
+    };
+    recipe("");
+    sandbox.write("images/app/report", &found("lib", "1", "lib-1.whl"));
+    assert!(!sandbox.run(&["lock"]).ok().stderr.contains("warning"));
+    sandbox.write("images/app/report", &found("lib", "1", "lib-1.tar.gz"));
+    let missing = sandbox.run(&["lock", "--update"]).ok().says("lib has no wheel").says("leaves no /lock/builds.json");
+    missing.says("nothing moved");
+
+    recipe("COPY builds /lock/builds.json\n");
+    let (old, new) = (found("tool", "1.0", "t.whl"), found("tool", "2.0", "t.whl"));
+    sandbox.write("images/app/builds", &[found("make", "3", "m.zip"), new, old].concat());
+    let on = Platform::host();
+    let moved = sandbox.run(&["lock"]).ok().stdout;
+    assert_eq!(moved, format!("app ({on}) build make: nothing -> 3\napp ({on}) build tool: nothing -> 1.0\n"));
+    let out = format!("type=local,dest={}", sandbox.path("out").display());
+    sandbox.run(&["build", "app", "--locked", "-o", &out]).ok();
+    let lines = fs::read_to_string(sandbox.path("out/builds")).unwrap();
+    let lines: Vec<&str> = lines.trim().split(';').map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(lines, ["tool==1.0", "tool==2.0", "make==3"]);
+
+    sandbox.write("images/app/builds", &found("tool", "2.1", "t.whl"));
+    sandbox.run(&["lock"]).ok().says("nothing moved");
+    let moved = sandbox.run(&["lock", "--update", "tool"]).ok().stdout;
+    assert_eq!(moved, format!("app ({on}) build make: 3 -> nothing\napp ({on}) build tool: 1.0 -> 2.1\n"));
+    sandbox.write("images/app/builds", "{}");
+    sandbox.run(&["lock", "--update", "app"]).exits(1).says("reports on its builds cannot be understood");
 }
 
 #[test]

@@ -32,6 +32,7 @@ mod platforms;
 mod plugins;
 mod policy;
 mod push;
+mod python;
 mod registry;
 mod report;
 mod reuse;
