@@ -128,6 +128,9 @@ pub fn run(app: &App, args: &Build) -> Result<u8> {
     let publishing = Publishing::prepare(app, args, &target.graph, &target.settings, target.root.as_deref(), &store)?;
     if planned.iter().any(|p| p.action != Action::Reuse) {
         machine::say_what_is_missing(app);
+        if let Some(message) = builder.lacks() {
+            app.show_warnings(&Diagnostics(vec![Diagnostic::warning(message)]));
+        }
     }
 
     let expected = history.expected(&target.graph, &planned);

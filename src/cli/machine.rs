@@ -223,6 +223,14 @@ impl Builder {
         }
     }
 
+    /// What steps lack with this engine, although it can build them.
+    pub fn lacks(&self) -> Option<String> {
+        match self {
+            Builder::Docker(engine) => engine.lacks(),
+            Builder::Embedded(_) | Builder::Buildkit(_) => None,
+        }
+    }
+
     /// What is to be built and this engine cannot do, by name and place.
     pub fn refuse(&self, graph: &Graph, planned: &[Planned], surroundings: &Surroundings) -> Result<()> {
         match self {

@@ -21,7 +21,9 @@ use tonic::{Request, Status};
 use super::client::{CACHE, FRONTEND, LARGEST};
 use crate::engine::SecretSource;
 use crate::engine::embedded::lend::{Lending, Places};
+use crate::error::{Context as _, Error};
 use crate::image::digest::Digest;
+use crate::quantity;
 
 const PLACES: Places = Places { bundle: "/dev/kollage/ca-certificates.crt", apt_config: "/dev/kollage/apt.conf" };
 
@@ -32,6 +34,23 @@ const VARIABLE: &str = "kollage.lent.variable.";
 
 /// The header by which a builder knows what build a call belongs to.
 const BUILD: &str = "buildkit-controlapi-buildid";
+
+/// What a builder takes of an answer of ours (gRPC's own limit), less what is around the bundle in it. The 500 KB that
+/// are said to be the limit of secrets are one of the clients that have it, which this is not.
+const LARGEST_BUNDLE: u64 = 4 * 1024 * 1024 - 1024;
+
+/// Whether the bundle can be lent, before anything is built.
+pub fn refuse_bundle(lending: &Lending) -> crate::error::Result<()> {
+    let Some(path) = &lending.ca_bundle else { return Ok(()) };
+    let size = std::fs::metadata(path).bad_input(|| format!("cannot read the CA bundle `{}`", path.display()))?.len();
+    if size <= LARGEST_BUNDLE {
+        return Ok(());
+    }
+    let (size, largest) = (quantity::shown(size), quantity::shown(LARGEST_BUNDLE));
+    let message = format!("the CA bundle `{}` has {size}, and BuildKit takes no more than {largest}", path.display());
+    Err(Error::bad_input(message)
+        .hint("`ca_bundle` in [build] names one with fewer certificates; `--engine embedded` takes any"))
+}
 
 /// What the session has to have for [`through`].
 pub fn secrets(lending: &Lending) -> BTreeMap<String, SecretSource> {
@@ -278,6 +297,23 @@ mod tests {
         // Every file that is named is there to be asked for.
         let known = secrets(&lending);
         assert!(known.contains_key(BUNDLE) && known.contains_key(APT_CONFIG) && known.len() == 4, "{known:?}");
+    }
+
+    #[test]
+    fn a_bundle_is_weighed_before_anything_is_built() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lending = Lending { ca_bundle: Some(file.path().to_owned()), ..Lending::default() };
+        file.as_file().set_len(LARGEST_BUNDLE).unwrap();
+        refuse_bundle(&lending).unwrap();
+        refuse_bundle(&Lending::default()).unwrap();
+        file.as_file().set_len(LARGEST_BUNDLE + 1).unwrap();
+        let error = refuse_bundle(&lending).unwrap_err();
+        assert!(
+            error.to_string().contains(&file.path().display().to_string()) && error.hint_text().is_some(),
+            "{error}"
+        );
+        let gone = Lending { ca_bundle: Some("/nowhere/at/all".into()), ..lending };
+        assert!(refuse_bundle(&gone).unwrap_err().to_string().contains("/nowhere/at/all"));
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub mod session;
 
 use address::Address;
 use build::{Answer, Ended, Worker};
+pub(in crate::engine) use lend::refuse_bundle;
+
 use client::{Connection, Exporter, Facts};
 use dial::{Certificates, Dial, Kind};
 use pool::{Member, Pool};
@@ -171,6 +173,7 @@ impl BuildKitEngine {
 
     /// The same for what the command line puts around steps.
     pub fn refuse_surroundings(&self, surroundings: &Surroundings) -> Result<()> {
+        refuse_bundle(self.own.lending())?;
         let refused =
             |b: &Builder| refuse_surroundings(&format!("the builder {}", b.address), &b.worker.facts, surroundings);
         self.builders.iter().try_for_each(refused)

@@ -33,7 +33,7 @@ pub(super) fn build(
     let mut steps = Steps::new(&made.instructions, job.checks.len(), redactor, ctl);
     run(daemon, &made, options(engine, job, &made, name), &mut steps).map_err(|error| {
         let hint = match lending.ca_bundle.is_some() && steps.tail().is_about_certificates() {
-            true => Some(format!("the builder of {} cannot be lent this host's certificates; BuildKit can, and so can `--engine embedded`", engine.engine.facts.name)),
+            true => Some(engine.no_certificates()),
             false => steps.tail().hint(),
         };
         let error = steps.located(error, &job.dockerfile);

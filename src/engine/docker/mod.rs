@@ -177,6 +177,7 @@ impl DockerEngine {
     pub fn refuse_surroundings(&self, surroundings: &Surroundings) -> Result<()> {
         let name = &self.engine.facts.name;
         if let Some(buildkit) = &self.buildkit {
+            engine::buildkit::refuse_bundle(self.local.lending())?;
             return engine::buildkit::refuse_surroundings(
                 &format!("the BuildKit of {name}"),
                 buildkit.facts(),
@@ -189,6 +190,19 @@ impl DockerEngine {
             _ => return Ok(()),
         };
         Err(Error::bad_input(format!("the builder of {name} cannot do {what}")).hint(self.elsewhere()))
+    }
+
+    /// What steps will lack here that they have elsewhere.
+    pub fn lacks(&self) -> Option<String> {
+        let lends = self.buildkit.is_none() && self.local.lending().ca_bundle.is_some();
+        lends.then(|| self.no_certificates())
+    }
+
+    fn no_certificates(&self) -> String {
+        let name = &self.engine.facts.name;
+        format!(
+            "the builder of {name} cannot be lent this host's certificates; BuildKit can, and so can `--engine embedded`"
+        )
     }
 
     /// Builds an image of this name, which is not a result yet, and checks it.
