@@ -154,15 +154,19 @@ fn above(image: &Image, images: &[Image], plugins: Vec<Source>, around: &Around)
         }
     }
     let mut named = BTreeMap::new();
-    let prefix = format!("{}-plugin-", image.name);
     for source in plugins {
-        let name = source.name.strip_prefix(&prefix).unwrap_or(&source.name).to_owned();
+        let name = plugin(&source.name, &image.name).to_owned();
         if let Err(why) = names::component(&name) {
             return Err(Stays { why: format!("no layer can be called `{name}`: {why}"), at: 0 });
         }
         named.insert(name, source);
     }
     Ok(Above { install, plugins: named })
+}
+
+/// What the section of an image's plugin calls it.
+pub fn plugin<'a>(section: &'a str, image: &str) -> &'a str {
+    section.strip_prefix(image).and_then(|rest| rest.strip_prefix("-plugin-")).unwrap_or(section)
 }
 
 fn last_user(pieces: &[Piece]) -> Option<String> {

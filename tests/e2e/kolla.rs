@@ -247,9 +247,11 @@ fn help_needs_no_tree_and_has_the_options_of_one_that_is_named() {
     for help in ["--help", "-h"] {
         let ran = tree.sandbox.run(&["kolla-build", help]).exits(0);
         assert!(ran.stdout.contains("--kolla <DIR>"), "{}", ran.stdout);
+        assert!(ran.stdout.contains("--plugins-as-layers"), "{}", ran.stdout);
         assert!(ran.stdout.contains("the tree's release"), "{}", ran.stdout);
     }
     let ran = tree.run("", &["--help"]).exits(0);
+    assert!(ran.stdout.contains("--plugins-as-layers"), "{}", ran.stdout);
     assert!(ran.stdout.contains("--list-dependencies"), "{}", ran.stdout);
     assert!(!ran.stdout.contains("the tree's release"), "{}", ran.stdout);
 }

@@ -96,12 +96,12 @@ pub(super) fn read<'a>(
     arguments: &[OsString],
 ) -> Result<std::result::Result<(Options<'a>, Settings), clap::Error>> {
     let mut declared = options::declared(tree, "_CLI_OPTS");
-    declared.extend(options::own());
     let matches = match command(&declared, tree).try_get_matches_from(arguments) {
         Ok(matches) => matches,
         Err(error) => return Ok(Err(error)),
     };
     let mut options = Options::new(tree, &rustix::system::uname().machine().to_string_lossy());
+    declared.extend(options::own());
     for word in words(app, &matches, &declared)? {
         match word {
             Word::File(path) => {
@@ -232,7 +232,7 @@ fn texts(matches: &ArgMatches, id: &str) -> Vec<(usize, String)> {
 
 /// The command as far as it is the same for each release.
 fn of_no_tree() -> Command {
-    Command::new(NAME)
+    let command = Command::new(NAME)
         .no_binary_name(true)
         .about("Build the images of a Kolla tree with Kollage")
         .after_help("All other options are those of the tree's release: --kolla DIR --help lists them.")
@@ -244,43 +244,44 @@ fn of_no_tree() -> Command {
                 .help("The Kolla tree: a checkout, or the prefix that its package is installed in [Kollage's own]"),
         )
         .arg(many("config-file", "FILE", "A configuration file; later ones win [default: /etc/kolla/kolla-build.conf]"))
-        .arg(many("config-dir", "DIR", "A directory of configuration files, read after those"))
+        .arg(many("config-dir", "DIR", "A directory of configuration files, read after those"));
+    options::own().iter().fold(command, with)
 }
 
 fn command(declared: &[Opt], tree: &Tree) -> Command {
-    let mut command = of_no_tree()
+    let command = of_no_tree()
         .version(tree.version.clone())
         .about(format!("Build the images of Kolla {} with Kollage", tree.version))
         .after_help("");
-    for option in declared {
-        let mut arg = Arg::new(option.key()).help(help(option));
-        if option.positional {
-            command = command.arg(arg.action(ArgAction::Append).value_name("REGEX"));
-            continue;
-        }
-        arg = arg.long(option.name.clone());
-        if let Some(short) = option.short {
-            arg = arg.short(short);
-        }
-        command = match option.kind {
-            options::Kind::Flag => {
-                let off = format!("no{}", option.key());
-                command.arg(arg.action(ArgAction::SetTrue).overrides_with(off.clone())).arg(
-                    Arg::new(off)
-                        .long(format!("no{}", option.name))
-                        .action(ArgAction::SetTrue)
-                        .overrides_with(option.key())
-                        .help(format!("The opposite of --{}", option.name)),
-                )
-            }
-            options::Kind::Many => command.arg(arg.action(ArgAction::Append)),
-            _ => {
-                let id = option.key();
-                command.arg(arg.action(ArgAction::Set).overrides_with(id))
-            }
-        };
+    declared.iter().fold(command, with)
+}
+
+fn with(command: Command, option: &Opt) -> Command {
+    let mut arg = Arg::new(option.key()).help(help(option));
+    if option.positional {
+        return command.arg(arg.action(ArgAction::Append).value_name("REGEX"));
     }
-    command
+    arg = arg.long(option.name.clone());
+    if let Some(short) = option.short {
+        arg = arg.short(short);
+    }
+    match option.kind {
+        options::Kind::Flag => {
+            let off = format!("no{}", option.key());
+            command.arg(arg.action(ArgAction::SetTrue).overrides_with(off.clone())).arg(
+                Arg::new(off)
+                    .long(format!("no{}", option.name))
+                    .action(ArgAction::SetTrue)
+                    .overrides_with(option.key())
+                    .help(format!("The opposite of --{}", option.name)),
+            )
+        }
+        options::Kind::Many => command.arg(arg.action(ArgAction::Append)),
+        _ => {
+            let id = option.key();
+            command.arg(arg.action(ArgAction::Set).overrides_with(id))
+        }
+    }
 }
 
 fn many(name: &'static str, value: &'static str, help: &'static str) -> Arg {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::kolla::import::source::Carried;
 use crate::kolla::import::{Found, Side, name_of};
 use crate::kolla::install::{Around, Install};
+use crate::kolla::layers;
 
 #[derive(Debug, Default)]
 pub struct Plugins {
@@ -32,7 +33,7 @@ impl Plugins {
             plugins.layered.insert(name.clone());
             for source in sources {
                 let whole = source.name.clone();
-                let short = whole.split_once("-plugin-").map_or(whole.as_str(), |(_, short)| short).to_owned();
+                let short = layers::plugin(&whole, name).to_owned();
                 let taken = plugins.all.get(&short).is_some_and(|(other, _)| other.keys != source.keys);
                 let plugin = if taken { whole } else { short };
                 plugins.all.entry(plugin).or_insert_with(|| (source, BTreeSet::new())).1.insert(name.clone());
