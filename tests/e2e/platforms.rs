@@ -1,6 +1,5 @@
 //! Images for several platforms, as far as one machine can make them: without RUN for a foreign one.
 
-use std::fs;
 use std::path::Path;
 
 use crate::sandbox::{Sandbox, field};
@@ -80,9 +79,8 @@ fn images_for_two_platforms_are_one_index() {
     }
     assert!(!field(&sandbox.build(&["--platform", &host, "app"]), "app", "reference").is_empty());
     assert_eq!(sandbox.run(&["run", "app", "--", "cat", "/file"]).ok().stdout, "same\n");
-    let bake = sandbox.run(&["export", "--format", "bake", "-o", "bake", "app"]).ok();
-    let bake = fs::read_to_string(sandbox.catalogue().join("bake/docker-bake.json")).unwrap_or(bake.stdout);
-    assert!(bake.contains(&format!("\"{foreign}\"")), "{bake}");
+    let bake = sandbox.run(&["export", "--format", "bake", "-o", "bake", "app"]).exits(2);
+    bake.says("is of one platform, and 2 are asked for");
     project("\"linux/amd46\"");
     sandbox
         .run(&["plan"])
