@@ -37,6 +37,14 @@ pub(super) fn repository(text: &str) -> Result<(), String> {
     text.split('/').try_for_each(component)
 }
 
+/// `[registry/]path`: what comes before the names of images.
+pub(super) fn namespace(text: &str) -> Result<(), String> {
+    match text.split_once('/') {
+        Some((host, path)) if is_host(host) => registry_host(host).and_then(|()| repository(path)),
+        _ => repository(text),
+    }
+}
+
 pub(super) fn tag(text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Err("it is empty".into());
@@ -324,6 +332,18 @@ mod tests {
         }
         for bad in ["", "A", "-a", "a-", "a..b", "a___b", "a.-b", "ä", "a/b"] {
             assert!(component(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn namespaces() {
+        for good in
+            ["kolla", "a/b", "registry.example.org/kolla", "127.0.0.1:5000/kolla", "[::1]:5000/a/b", "localhost/a"]
+        {
+            namespace(good).unwrap_or_else(|e| panic!("{good}: {e}"));
+        }
+        for bad in ["", "Kolla", "kolla:5000", "r.org:0/a", "r.org:5000/", "r.org/A", "kolla/r.org:5000"] {
+            assert!(namespace(bad).is_err(), "{bad}");
         }
     }
 

@@ -261,7 +261,7 @@ fn read_build(reader: &mut Reader<'_>) -> BuildSettings {
         base_tag,
         release: reader.form("release", "a release", names::tag).unwrap_or_default(),
         package_type,
-        namespace: reader.form("namespace", "a namespace of images", names::repository).unwrap_or(default.namespace),
+        namespace: reader.form("namespace", "a namespace of images", names::namespace).unwrap_or(default.namespace),
         registry: reader.form("registry", "a registry", names::registry),
         tag_template: reader.string("tag").unwrap_or_default(),
         tag: String::new(),

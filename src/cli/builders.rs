@@ -82,7 +82,10 @@ fn certificates(asked: &Asked<'_>) -> Option<std::path::PathBuf> {
 fn repository_name(asked: &Asked<'_>) -> Option<String> {
     let Settings { build, engine, .. } = asked.settings;
     let own = asked.flags.builder_repository.clone().or_else(|| engine.buildkit.repository.clone());
-    own.or_else(|| build.registry.as_ref().map(|registry| format!("{registry}/{}/work", build.namespace)))
+    own.or_else(|| match Reference::names_registry(&build.namespace) {
+        true => Some(format!("{}/work", build.namespace)),
+        false => build.registry.as_ref().map(|registry| format!("{registry}/{}/work", build.namespace)),
+    })
 }
 
 /// Where results meet.

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use crate::fetch::{Daemon, Web, repository};
 use crate::sandbox::{Ran, Sandbox, busybox_rootfs, is_root};
+use crate::support::{Registry, ready, run};
 
 /// The options of a release that a build reads.
 const CONFIG: &str = "\
@@ -200,6 +201,24 @@ fn a_tree_is_built_and_its_summary_is_kolla_s() {
     let ran = tree.run(&config, &["app", "--format", "none", "--keep", "--network_mode", "bridge"]).ok();
     assert_eq!(ran.stdout, "");
     ran.says("`keep` has no meaning here").says("the network mode `bridge` has no meaning here");
+}
+
+/// The registry is the first part of every name, in FROM and in the store as well.
+#[test]
+fn images_are_pushed_by_kolla_s_names() {
+    if !is_root() || !ready(&["docker-registry", "skopeo"]) {
+        return;
+    }
+    let (tree, registry) = (Tree::new(), Registry::start(false));
+    let names = ["--registry", registry.address(), "--namespace", "of/ours", "--tag", "7"];
+    tree.run(&tree.local(), &[&names[..], &["--push", "^app-api$"]].concat()).ok();
+    let kept = tree.sandbox.run(&["store", "ls"]).ok();
+    for image in ["base", "app-base", "app-api"] {
+        let name = format!("{}/of/ours/{image}", registry.address());
+        let tags = run("skopeo", &["list-tags", "--tls-verify=false", &format!("docker://{name}")]);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&tags).unwrap()["Tags"], serde_json::json!(["7"]));
+        assert!(kept.stdout.contains(&format!("{name}:7")), "{}", kept.stdout);
+    }
 }
 
 #[test]
