@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::fetch::{Daemon, Web, repository};
-use crate::sandbox::{Ran, Sandbox, busybox_rootfs, is_root};
-use crate::support::{Registry, ready, run};
+use crate::sandbox::{Ran, Sandbox, busybox_rootfs, is_root, ran};
+use crate::support::{Docker, Registry, ready, run};
 
 /// The options of a release that a build reads.
 const CONFIG: &str = "\
@@ -134,11 +134,15 @@ impl Tree {
 
     /// With `[app-base]` as given and all else of the file.
     pub fn run(&self, config: &str, arguments: &[&str]) -> Ran {
+        ran(&mut self.command(config, arguments))
+    }
+
+    fn command(&self, config: &str, arguments: &[&str]) -> Command {
         let base = format!("rootfs:{}", self.sandbox.path("base.tar").display());
         self.write("kolla-build.conf", &format!("[DEFAULT]\nbase_image = {base}\n{config}"));
         let [tree, config] = ["", "kolla-build.conf"].map(|name| self.path(name).display().to_string());
         let all = [&["kolla-build", "--kolla", &tree, "--config-file", &config, "--retries", "0"], arguments].concat();
-        self.sandbox.run(&all)
+        self.sandbox.command(&all)
     }
 
     fn local(&self) -> String {
@@ -219,6 +223,24 @@ fn images_are_pushed_by_kolla_s_names() {
         assert_eq!(serde_json::from_str::<serde_json::Value>(&tags).unwrap()["Tags"], serde_json::json!(["7"]));
         assert!(kept.stdout.contains(&format!("{name}:7")), "{}", kept.stdout);
     }
+}
+
+#[test]
+fn on_docker_steps_have_the_network_that_kolla_gives_them() {
+    if !is_root() || !ready(&["dockerd"]) {
+        return;
+    }
+    let (tree, docker) = (Tree::new(), Docker::start());
+    let own = fs::read_link("/proc/self/ns/net").unwrap().display().to_string();
+    let line = format!("ENV PATH=/bin\nRUN test \"$(readlink /proc/self/ns/net)\" = '{own}'\n");
+    tree.template("base", &format!("FROM {{{{ base_image }}}}:{{{{ base_distro_tag }}}}\n{line}"));
+    let built = |mode: &[&str]| {
+        let arguments = [&["--engine", "docker", "^base$"], mode].concat();
+        ran(tree.command("", &arguments).env("DOCKER_HOST", docker.host()))
+    };
+    built(&["--network_mode", "none"]).exits(1);
+    built(&[]).ok();
+    docker.run(&["image", "inspect", "kolla/base:1.0-debian-small"]);
 }
 
 #[test]

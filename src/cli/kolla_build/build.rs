@@ -181,10 +181,8 @@ fn flags(options: &Options<'_>) -> Result<Vec<String>> {
         flag("--retries", options.text("retries")?);
     }
     if let Some(mode) = options.text("network_mode")?.filter(|mode| ["none", "host"].contains(&mode.as_str())) {
-        // Kolla's own default is what steps have here anyway.
-        if mode == "none" {
-            flag("--network", Some(mode));
-        }
+        // `host`, Kolla's own default, is what steps have anyway with Kollage's own engine, and not with others.
+        flag("--network", Some(mode));
     }
     if !options.flag("cache")? {
         flag("--no-cache", None);
