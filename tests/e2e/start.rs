@@ -132,6 +132,38 @@ fn every_definition_of_the_catalogue_is_understood_by_the_runtime() {
     }
 }
 
+/// haproxy's fragments are put together, but where Kolla's deployment brings a script that reads them by itself.
+#[test]
+fn haproxy_starts_with_the_configuration_that_kolla_s_deployment_gives() {
+    if !is_root() {
+        return;
+    }
+    let sandbox = Sandbox::with_base();
+    let definition = Path::new(env!("CARGO_MANIFEST_DIR")).join("start-scripts/haproxy");
+    for name in ["start.toml", "main.cfg"] {
+        let text = std::fs::read_to_string(definition.join(name)).unwrap();
+        sandbox.write(&format!("start-scripts/haproxy/{name}"), &text);
+    }
+    let runtime = shipped().display().to_string();
+    let started = |name: &str, more: &str| {
+        let program = "#!/bin/sh\\n[ $1 = -c ] && exec echo looked at $#\\nexec cat /etc/haproxy/haproxy.cfg\\n";
+        let files = "cd /etc/haproxy && echo of kolla >haproxy.cfg && echo frontend one >services.d/one.cfg";
+        sandbox.base(&format!(
+            "FROM {{{{ parent }}}}\nENV PATH=/bin\nRUN mkdir -p /etc/haproxy/services.d && {files}\n\
+             RUN printf '{program}' >/bin/haproxy && chmod 755 /bin/haproxy{more}\n"
+        ));
+        sandbox.build(&["base"]);
+        let adopt = ["start", "adopt", "base", "--service", "haproxy", "-t", name, "--runtime", &runtime];
+        sandbox.run(&adopt).ok();
+        sandbox.run(&["run", name]).ok().stdout
+    };
+    let own = started("own", "");
+    assert!(own.contains("frontend monitor") && own.contains("frontend one") && !own.contains("of kolla"), "{own}");
+    assert_eq!(started("kolla", " && touch /etc/haproxy/haproxy_run.sh"), "of kolla\n");
+    let task = ["run", "kolla", "--", "/var/lib/kollage/start/kollage-start", "task", "check"];
+    assert!(sandbox.run(&task).ok().stdout.contains("looked at 5"));
+}
+
 #[test]
 fn a_bundle_goes_to_an_engine() {
     if !crate::support::ready(&["dockerd", "docker"]) {
