@@ -113,6 +113,8 @@ impl Report {
 pub struct Difference {
     /// The file; none for the configuration.
     pub path: Option<PathBuf>,
+    /// It is compiled code that does the same.
+    pub is_only_for_debuggers: bool,
     pub line: String,
 }
 
@@ -125,16 +127,21 @@ pub fn differences(
 ) -> Result<Vec<Difference>> {
     let stacks = (store.stack(&first.rootfs.diff_ids)?, store.stack(&second.rootfs.diff_ids)?);
     let files = compare(&stacks.0, &stacks.1)?;
-    let configured = configuration(first, second).into_iter().map(|line| Difference { path: None, line });
+    let configured = configuration(first, second).into_iter().map(|line| Difference {
+        path: None,
+        is_only_for_debuggers: false,
+        line,
+    });
     let [one, other] = names;
     let of_files = files.into_iter().map(|difference| {
         let path = difference.path.display();
+        let is_only_for_debuggers = difference.what.is_only_for_debuggers();
         let line = match difference.what {
             What::OnlyInFirst => format!("{path}: only with {one}"),
             What::OnlyInSecond => format!("{path}: only with {other}"),
             What::Differs(what) => format!("{path}: {}", what.join("; ")),
         };
-        Difference { line, path: Some(difference.path) }
+        Difference { line, is_only_for_debuggers, path: Some(difference.path) }
     });
     Ok(configured.chain(of_files).collect())
 }

@@ -20,6 +20,9 @@ use crate::kolla::layers::Layers;
 use crate::kolla::render;
 use crate::kolla::tree::Tree;
 
+/// What packages draw by chance when they are installed.
+const DRAWN: [&str; 4] = ["/etc/machine-id", "/etc/nvme/hostid", "/etc/nvme/hostnqn", "/etc/iscsi/initiatorname.iscsi"];
+
 /// Builds both for the catalogue's own distribution. Plugins that became layers are left out of both.
 pub fn compare(app: &App, args: &ImportKolla, tree: &Tree, side: &Side<'_>) -> Result<Report> {
     let catalogue = verify::load(&args.output, side)?;
@@ -61,12 +64,19 @@ pub fn compare(app: &App, args: &ImportKolla, tree: &Tree, side: &Side<'_>) -> R
         let found = differences(&store, kolla, here, ["Kolla's", "the catalogue"])?;
         let (usual, real): (Vec<Difference>, Vec<Difference>) = found.into_iter().partition(|difference| {
             let path = difference.path.as_deref();
-            path.is_some_and(|path| harmless.is_match(path) || path.starts_with("/var/log"))
+            difference.is_only_for_debuggers
+                || path.is_some_and(|path| {
+                    harmless.is_match(path)
+                        || path.starts_with("/var/log")
+                        || DRAWN.iter().any(|drawn| path == Path::new(drawn))
+                })
         });
         let lines: Vec<String> = real.into_iter().map(|difference| difference.line).collect();
         let but = match usual.len() {
             0 => String::new(),
-            count => format!(", but for {count} records, logs and byte code, which no two builds have in common"),
+            count => {
+                format!(", but for {count} files like records, logs and byte code, which no two builds have in common")
+            }
         };
         compared.tell(&lines, &format!("{name}: the same tree and configuration{but}"), &|count| {
             format!("{name}: {count} differences{but}")

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 
 use super::changes::same_bytes;
+use super::compiled::same_code;
 use super::stack::{Found, LayerStack, StackDir};
 use super::standin::Seen;
 use super::sys::{self, OsContext};
@@ -25,6 +26,15 @@ pub enum What {
     OnlyInSecond,
     /// In the words of a person: `mode 644 and 600`, `content`.
     Differs(Vec<String>),
+}
+
+/// Of compiled files that differ in nothing that runs.
+const SAME_CODE: &str = "content, but only what debuggers read; the code is the same";
+
+impl What {
+    pub fn is_only_for_debuggers(&self) -> bool {
+        matches!(self, What::Differs(words) if words == &[SAME_CODE])
+    }
 }
 
 /// Sorted by path. What is below a directory that only one of them has is not listed.
@@ -98,7 +108,8 @@ fn entry(one: &Found, other: &Found) -> Result<Vec<String>> {
             differing.push(format!("size {} and {}", one.stat.st_size, other.stat.st_size));
         }
         FileType::RegularFile if !same_bytes(&one.path, &other.path).os(&one.path, unreadable)? => {
-            differing.push("content".into());
+            let code = same_code(&one.path, &other.path).os(&one.path, unreadable)?;
+            differing.push(if code { SAME_CODE.into() } else { "content".into() });
         }
         FileType::Symlink => {
             let target = |path: &Path| std::fs::read_link(path).os(path, unreadable);

@@ -9,12 +9,14 @@
 //! - [`changes`]: what a layer does to the files below it
 //! - [`merged`]: a whole stack as one tar
 //! - [`standin`]: what an ordinary user cannot make on a disk, kept otherwise
+//! - [`compare`]: two merged views side by side; `compiled`: what counts of programs there
 //! - [`compress`]: gzip and zstd in parallel, the same bytes whatever the number of threads
 
 use crate::event::Cancel;
 
 pub mod changes;
 pub mod compare;
+mod compiled;
 pub mod compress;
 pub mod decompress;
 pub mod diff;
