@@ -2,7 +2,7 @@
 
 PROFILE ?= demo
 OUTPUT  ?= build/$(PROFILE)
-KOLLAGE := target/release/kollage
+KOLLAGE := $(or $(CARGO_TARGET_DIR),target)/release/kollage
 
 .PHONY: demo test build lint unit fuzz clean
 
