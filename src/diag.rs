@@ -57,6 +57,12 @@ impl Place {
     pub fn line(&self) -> String {
         format!("{}:{}", self.file.path.display(), self.file.line_column(self.span.start).0)
     }
+
+    /// With the column, as what is wrong has it.
+    pub fn shown(&self) -> String {
+        let (line, column) = self.file.line_column(self.span.start);
+        format!("{}:{line}:{column}", self.file.path.display())
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -196,6 +196,27 @@ pub struct ImportKolla {
     pub template_override: Vec<PathBuf>,
 }
 
+/// A Kolla tree in the place of a catalogue.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Kolla")]
+pub struct KollaTree {
+    /// A Kolla tree instead of a catalogue: a checkout, or the prefix that its package is installed in
+    #[arg(long, value_name = "DIR", conflicts_with = "directory")]
+    pub kolla: Option<PathBuf>,
+    /// The distribution, as of kolla-build
+    #[arg(long, value_name = "NAME", requires = "kolla")]
+    pub base: Option<String>,
+    /// The image to build on, as of kolla-build; also bootstrap:debian/trixie, rootfs:FILE, oci:DIR, docker-archive:FILE
+    #[arg(long, value_name = "IMAGE", requires = "kolla")]
+    pub base_image: Option<String>,
+    /// A configuration file of kolla-build; later ones win [default: /etc/kolla/kolla-build.conf]
+    #[arg(long, value_name = "FILE", requires = "kolla")]
+    pub config_file: Vec<PathBuf>,
+    /// A template override of kolla-build
+    #[arg(long, value_name = "FILE", requires = "kolla")]
+    pub template_override: Vec<PathBuf>,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum VerifyImport {
     Steps,
@@ -556,6 +577,8 @@ pub struct Plan {
     #[command(flatten)]
     pub select: Select,
     #[command(flatten)]
+    pub tree: KollaTree,
+    #[command(flatten)]
     pub settings: Settings,
     #[command(flatten)]
     pub again: Again,
@@ -594,6 +617,8 @@ pub enum TextOrJson {
 pub struct List {
     #[command(flatten)]
     pub select: Select,
+    #[command(flatten)]
+    pub tree: KollaTree,
     #[command(flatten)]
     pub settings: Settings,
     /// What to list
@@ -682,6 +707,8 @@ pub struct GraphArgs {
     #[command(flatten)]
     pub select: Select,
     #[command(flatten)]
+    pub tree: KollaTree,
+    #[command(flatten)]
     pub settings: Settings,
     /// Language to draw it in
     #[arg(long, value_name = "FORMAT", default_value = "dot")]
@@ -701,6 +728,8 @@ pub enum GraphFormat {
 pub struct Render {
     #[command(flatten)]
     pub select: Select,
+    #[command(flatten)]
+    pub tree: KollaTree,
     #[command(flatten)]
     pub settings: Settings,
     /// Directory to write to; one folder an image [default: show the Dockerfiles]

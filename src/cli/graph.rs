@@ -2,6 +2,7 @@
 
 use crate::cli::App;
 use crate::cli::args::{GraphArgs, GraphFormat};
+use crate::cli::kolla_build::lent;
 use crate::cli::workspace::Workspace;
 use crate::error::Result;
 use crate::graph::draw;
@@ -9,7 +10,8 @@ use crate::graph::node::Graph;
 use crate::report::svg::{Drawing, DrawnEdge, DrawnNode};
 
 pub fn run(app: &App, args: &GraphArgs) -> Result<u8> {
-    let workspace = Workspace::load(&app.global, &app.env, &args.select, &args.settings)?;
+    let lent = lent(app, &args.tree)?;
+    let workspace = Workspace::load(&lent.global, &app.env, &args.select, &args.settings)?;
     app.show_warnings(&workspace.catalogue.warnings);
     let graph = workspace.graph()?;
     match args.format {

@@ -5,13 +5,15 @@ use serde_json::{Value, json};
 use crate::catalogue::{ImageDef, Parent, PluginDef};
 use crate::cli::App;
 use crate::cli::args::{List, ListWhat, TextOrJson};
+use crate::cli::kolla_build::lent;
 use crate::cli::workspace::Workspace;
 use crate::error::Result;
 use crate::report::style::Paint;
 use crate::report::table::{Cell, Table};
 
 pub fn run(app: &App, args: &List) -> Result<u8> {
-    let workspace = Workspace::load(&app.global, &app.env, &args.select, &args.settings)?;
+    let lent = lent(app, &args.tree)?;
+    let workspace = Workspace::load(&lent.global, &app.env, &args.select, &args.settings)?;
     app.show_warnings(&workspace.catalogue.warnings);
     let (table, value) = match args.what {
         ListWhat::Images => images(&workspace),

@@ -6,6 +6,7 @@ use crate::catalogue::Catalogue;
 use crate::cli::App;
 use crate::cli::args::{Plan, TextOrJson};
 use crate::cli::builders::Asked;
+use crate::cli::kolla_build::lent;
 use crate::cli::machine::{self, Builder, EngineFlags};
 use crate::cli::no_cache::no_cache;
 use crate::cli::outcome;
@@ -34,12 +35,14 @@ fn explain(app: &App, catalogue: &Catalogue, name: &str) -> Result<u8> {
 }
 
 pub fn run(app: &App, args: &Plan) -> Result<u8> {
-    let workspace = Workspace::load(&app.global, &app.env, &args.select, &args.settings)?;
+    let lent = lent(app, &args.tree)?;
+    let workspace = Workspace::load(&lent.global, &app.env, &args.select, &args.settings)?;
     app.show_warnings(&workspace.catalogue.warnings);
     if let Some(name) = &args.explain {
         return explain(app, &workspace.catalogue, name);
     }
-    let graph = workspace.graph()?;
+    let mut graph = workspace.graph()?;
+    graph.awaited = lent.awaited;
     app.show_warnings(&graph.warnings());
     let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
     let settings = &workspace.catalogue.settings;

@@ -5,13 +5,15 @@ use std::path::Path;
 
 use crate::cli::App;
 use crate::cli::args::Render;
+use crate::cli::kolla_build::lent;
 use crate::cli::workspace::Workspace;
 use crate::context::EntryKind;
 use crate::error::{Context as _, Error, Result};
 use crate::graph::node::{Node, Spec};
 
 pub fn run(app: &App, args: &Render) -> Result<u8> {
-    let workspace = Workspace::load(&app.global, &app.env, &args.select, &args.settings)?;
+    let lent = lent(app, &args.tree)?;
+    let workspace = Workspace::load(&lent.global, &app.env, &args.select, &args.settings)?;
     app.show_warnings(&workspace.catalogue.warnings);
     let graph = workspace.graph()?;
     let selected = graph.nodes.iter().filter(|node| node.selected);

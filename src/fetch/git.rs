@@ -83,7 +83,7 @@ fn resolve(git: &Git<'_>, address: &GitAddress) -> Result<Found> {
     let peeled = format!("{wanted}^{{}}");
     let answer = git.remote(&["ls-remote", "--", remote, &wanted, &peeled], remote)?;
     pick(&answer, &wanted).ok_or_else(|| {
-        Error::failed(format!("the repository has no branch, tag or other reference `{wanted}`"))
+        Error::bad_input(format!("the repository has no branch, tag or other reference `{wanted}`"))
             .hint("a commit is given with all of its digits")
     })
 }
@@ -159,7 +159,7 @@ pub(super) fn fetched<'a>(
         }
     }
     if !has() {
-        return Err(Error::failed(format!("the repository has no commit {commit}")));
+        return Err(Error::bad_input(format!("the repository has no commit {commit}")));
     }
     Ok(git)
 }

@@ -171,6 +171,7 @@ fn refused(status: StatusCode, headers: &HeaderMap) -> Problem {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             Problem::Lasting(Error::unusable(why).hint("it wants a login; a RUN step with a secret can give one"))
         }
+        StatusCode::NOT_FOUND | StatusCode::GONE => Problem::Lasting(Error::bad_input(why).hint("check the address")),
         _ => Problem::Lasting(Error::unusable(why).hint("check the address")),
     }
 }

@@ -208,6 +208,11 @@ impl Fetcher {
         }
     }
 
+    /// Whether the store has the file that it was the last time.
+    pub fn has(&self, remote: &Remote) -> bool {
+        matches!(self.known(remote), Some(Pin::File { digest, .. }) if self.store.source_file(&digest).exists())
+    }
+
     /// What it means now.
     pub fn pin(&self, remote: &Remote, caller: &Caller<'_>) -> Result<Pin> {
         let pin = match remote {

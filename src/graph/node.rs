@@ -1,12 +1,14 @@
 //! Nodes and edges of the build graph.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::context::Context;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::dockerfile::Resolved;
 use crate::engine::{BaseSource, Check};
+use crate::fetch::Remote;
 use crate::fit::Rules;
 use crate::image::config::Platform;
 
@@ -19,6 +21,9 @@ pub struct Graph {
     pub nodes: Vec<Node>,
     /// What looks like a mistake in how they are put together, and may be meant.
     pub odd: Diagnostics,
+    /// Files of contexts that are made of something elsewhere. One that isn't there yet will be when a build runs; what is
+    /// there is what it was the last time.
+    pub awaited: BTreeMap<PathBuf, Remote>,
 }
 
 #[derive(Clone, Debug)]

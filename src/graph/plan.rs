@@ -190,10 +190,16 @@ impl<'a> Planner<'a> {
     }
 
     /// What the stages fetch and nobody has asked for in this run; and of that, what not even an earlier run knew.
-    fn asks(&self, stages: &[LoweredStage]) -> (Vec<Ask>, Option<Remote>) {
+    fn asks(&self, spec: &Spec, stages: &[LoweredStage]) -> (Vec<Ask>, Option<Remote>) {
         let mut asks: Vec<Ask> = Vec::new();
         let mut unknown = None;
         for step in stages.iter().flat_map(|stage| &stage.steps) {
+            let awaited = context_patterns(step);
+            for remote in awaited.iter().filter_map(|wanted| self.awaited(spec, &wanted.pattern)) {
+                if !remote.is_fixed() {
+                    asks.push(Ask { remote: remote.clone(), line: step.line, title: step.title.clone() });
+                }
+            }
             for remote in remotes(step) {
                 if self.pinned(&remote).is_some() || asks.iter().any(|ask| ask.remote == remote) {
                     continue;
@@ -212,6 +218,16 @@ impl<'a> Planner<'a> {
             }
         }
         (asks, unknown)
+    }
+
+    fn awaited(&self, spec: &Spec, name: &str) -> Option<&Remote> {
+        self.graph.awaited.get(&spec.context.root().join(name))
+    }
+
+    /// Something that a file of the context is made of, which isn't there.
+    fn unfetched(&self, spec: &Spec) -> Option<&Remote> {
+        let mut own = self.graph.awaited.iter().filter(|(path, _)| path.starts_with(spec.context.root()));
+        own.find(|(path, _)| !path.exists()).map(|(_, remote)| remote)
     }
 
     /// The whole plan, in the order of the graph; or every problem that can be found before anything is built.
@@ -338,11 +354,15 @@ impl<'a> Planner<'a> {
             planned.config = planned.stages.last().map(|s| s.config.clone());
         }
         let contents = self.contents(spec, &planned.stages)?;
+        if let Some(remote) = self.unfetched(spec) {
+            planned.reason = format!("{} is unknown until it is fetched", remote.shown());
+            return Ok(planned);
+        }
         if let Some(name) = waiting {
             planned.reason = format!("{name} is made first");
             return Ok(planned);
         }
-        let (asks, unknown) = self.asks(&planned.stages);
+        let (asks, unknown) = self.asks(spec, &planned.stages);
         planned.asks = asks;
         if let Some(remote) = unknown {
             planned.reason = format!("{} is asked for when it runs", remote.shown());
@@ -433,6 +453,8 @@ impl<'a> Planner<'a> {
                 }
                 // As in Docker: `COPY optional* /` may find nothing.
                 Ok(None) if matches!(step.action, StepAction::Copy(_)) && is_pattern(&name) => {}
+                // It stands in no key either until it is there.
+                Ok(None) if self.awaited(spec, &name).is_some() => {}
                 Ok(None) => {
                     return Err(Diagnostic::error(format!("no file in the context matches `{name}`"))
                         .at(&spec.resolved.dockerfile.file, step.span.clone())

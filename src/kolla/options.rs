@@ -311,10 +311,18 @@ impl<'a> Options<'a> {
         error.hint(hint)
     }
 
+    /// Where a section's value was written in a file.
+    pub fn place(&self, section: &str, key: &str) -> Option<Place> {
+        match self.given.get(&(section.to_owned(), key.to_owned())).map(|given| &given.origin) {
+            Some(Origin::File(place)) => Some(place.clone()),
+            _ => None,
+        }
+    }
+
     /// Where a section's value was written, in a few words.
     pub fn origin(&self, section: &str, key: &str) -> String {
         match self.given.get(&(section.to_owned(), key.to_owned())).map(|given| &given.origin) {
-            Some(Origin::File(place)) => place.line(),
+            Some(Origin::File(place)) => place.shown(),
             Some(Origin::Environment(name)) => name.clone(),
             _ => format!("the sources of Kolla {}", self.tree.version),
         }

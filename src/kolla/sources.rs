@@ -6,6 +6,7 @@ use std::io::{Read, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::error::{Context as _, Error, Result};
 use crate::fetch::address::GitAddress;
 use crate::fetch::{self, Fetcher, Pin, Remote, WebFile};
@@ -16,12 +17,13 @@ use crate::kolla::value::Value;
 use crate::net::Caller;
 
 /// One section of kolla-build.conf that names a source.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Source {
     /// The section.
     pub name: String,
-    /// Where its location was written.
+    /// Where its location was written, in words and in a file.
     pub origin: String,
+    pub place: Option<Place>,
     pub kind: Kind,
 }
 
@@ -37,14 +39,59 @@ impl Source {
     pub fn archive(&self) -> String {
         format!("{}-archive", self.name)
     }
+
+    /// What has to be asked for it.
+    fn remote(&self) -> Option<Remote> {
+        match &self.kind {
+            Kind::Url(file) => Some(Remote::File(file.clone())),
+            Kind::Git(address) => Some(Remote::Git(address.clone())),
+            Kind::Local(_) => None,
+        }
+    }
+
+    /// What the section names isn't there or isn't what it should be: that has a place. All else is the machine's.
+    fn failed(&self, e: Error) -> Error {
+        let Some(place) = self.place.as_ref().filter(|_| e.kind() == crate::error::Kind::BadInput) else {
+            return e.context(format!("cannot get the source [{}] ({})", self.name, self.origin));
+        };
+        let why: Vec<&str> = std::iter::once(e.message()).chain(e.causes().iter().map(String::as_str)).collect();
+        let problem = Diagnostic::error(format!("the source [{}] cannot be had: {}", self.name, why.join(": ")));
+        let problem = problem.at(&place.file, place.span.clone()).hint(e.hint_text().unwrap_or("check its `location`"));
+        let message = format!("{} cannot be used", place.file.path().display());
+        Error::from_diagnostics(message, Diagnostics(vec![problem]))
+    }
+}
+
+/// How sources are brought.
+pub struct By<'a> {
+    pub fetcher: &'a Fetcher,
+    pub caller: &'a Caller<'a>,
+    /// Whether servers are asked what an address means now; else it is what it was the last time.
+    pub asks: bool,
+}
+
+impl By<'_> {
+    fn pin(&self, remote: Remote) -> Result<Pin> {
+        match self.fetcher.known(&remote).filter(|_| !self.asks) {
+            Some(pin) => Ok(pin),
+            None => self.fetcher.pin(&remote, self.caller),
+        }
+    }
 }
 
 /// Everything that one image takes.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Sources {
     pub own: Option<Source>,
     pub plugins: Vec<Source>,
     pub additions: Vec<Source>,
+}
+
+impl Sources {
+    /// What each archive of several sources is called, and what is in it.
+    fn bundles(&self) -> [(&'static str, &[Source]); 2] {
+        [("plugins", &self.plugins), ("additions", &self.additions)]
+    }
 }
 
 /// What the options say of an image. `arch` is Debian's name of the architecture.
@@ -105,47 +152,80 @@ fn source(section: &str, options: &Options<'_>, arch: &str) -> Result<Option<Sou
             Kind::Local(path)
         }
     };
-    Ok(Some(Source { name: section.to_owned(), origin: options.origin(section, "location"), kind }))
+    let (origin, place) = (options.origin(section, "location"), options.place(section, "location"));
+    Ok(Some(Source { name: section.to_owned(), origin, place, kind }))
 }
 
 const HTTPS: &str = "a repository on this machine is a `local` source, or is named as `git://`, `ssh://` or `https://`";
 
 /// Writes what an image takes into its directory: `NAME-archive`, `plugins-archive` and `additions-archive`.
-pub fn write(sources: &Sources, dir: &Path, fetcher: &Fetcher, caller: &Caller<'_>) -> Result<()> {
+pub fn write(sources: &Sources, dir: &Path, by: &By<'_>) -> Result<()> {
     if let Some(source) = &sources.own {
-        archive(source, &dir.join(source.archive()), fetcher, caller)?;
+        archive(source, &dir.join(source.archive()), by)?;
     }
-    for (what, all) in [("plugins", &sources.plugins), ("additions", &sources.additions)] {
-        together(what, all, dir, fetcher, caller)?;
-    }
-    Ok(())
+    sources.bundles().into_iter().try_for_each(|(what, all)| bundle(what, all, dir, by))
 }
 
-/// `WHAT-archive`, in which all of them are below `WHAT`.
-pub fn together(what: &str, all: &[Source], dir: &Path, fetcher: &Fetcher, caller: &Caller<'_>) -> Result<()> {
-    let room = fetcher.work_dir()?;
+/// The same as far as nothing has to be fetched for it, and the files of which something has to be asked: those that are
+/// written are what the store has of them.
+pub fn at_hand(sources: &Sources, dir: &Path, by: &By<'_>) -> Result<Vec<(PathBuf, Remote)>> {
+    let mut awaited = Vec::new();
+    if let Some(source) = &sources.own {
+        let path = dir.join(source.archive());
+        if source.remote().is_none_or(|remote| by.fetcher.has(&remote)) {
+            archive(source, &path, by)?;
+        }
+        awaited.extend(source.remote().map(|remote| (path, remote)));
+    }
+    for (what, all) in sources.bundles() {
+        awaited.extend(bundle_at_hand(what, all, dir, by)?);
+    }
+    Ok(awaited)
+}
+
+/// A bundle as far as nothing has to be fetched for it, and what has to be asked for it.
+pub fn bundle_at_hand(what: &str, all: &[Source], dir: &Path, by: &By<'_>) -> Result<Option<(PathBuf, Remote)>> {
+    let remotes = || all.iter().filter_map(Source::remote);
+    let missing = remotes().find(|remote| !by.fetcher.has(remote));
+    if missing.is_none() {
+        bundle(what, all, dir, by)?;
+    }
+    Ok(missing.or_else(|| remotes().next()).map(|remote| (bundled(what, dir), remote)))
+}
+
+fn bundled(what: &str, dir: &Path) -> PathBuf {
+    dir.join(format!("{what}-archive"))
+}
+
+/// Plugins or additions beside each other, in one archive.
+pub fn bundle(what: &str, all: &[Source], dir: &Path, by: &By<'_>) -> Result<()> {
+    let to = bundled(what, dir);
+    if all.is_empty() {
+        return empty(what, &to);
+    }
+    let room = by.fetcher.work_dir()?;
     let items = room.path().join(what);
     fs::create_dir(&items).unusable(|| format!("cannot make {}", items.display()))?;
     for source in all {
         let path = room.path().join("archive");
-        archive(source, &path, fetcher, caller)?;
+        archive(source, &path, by)?;
         unpack(source, &path, &items)?;
     }
-    pack(&items, what, &dir.join(format!("{what}-archive")))
+    pack(&items, what, &to)
 }
 
-fn archive(source: &Source, to: &Path, fetcher: &Fetcher, caller: &Caller<'_>) -> Result<()> {
+fn archive(source: &Source, to: &Path, by: &By<'_>) -> Result<()> {
     let copied = |from: &Path| {
         fs::copy(from, to).map(drop).unusable(|| format!("cannot copy {} to {}", from.display(), to.display()))
     };
-    let failed = |e: Error| e.context(format!("cannot get the source [{}] ({})", source.name, source.origin));
+    let failed = |e: Error| source.failed(e);
     match &source.kind {
         Kind::Local(path) if path.is_dir() => pack(path, &last(path), to),
         Kind::Local(path) => copied(path),
         Kind::Url(file) => {
-            let pin = fetcher.pin(&Remote::File(file.clone()), caller).map_err(failed)?;
+            let pin = by.pin(Remote::File(file.clone())).map_err(failed)?;
             let Pin::File { digest, .. } = &pin else { return Err(Error::failed("a file without a digest")) };
-            let fetched = fetcher.file(file, digest, caller).map_err(|e| match e.kind() {
+            let fetched = by.fetcher.file(file, digest, by.caller).map_err(|e| match e.kind() {
                 // Only another content than the section's own `sha256` fails so.
                 crate::error::Kind::Failed if file.checksum.is_some() => {
                     let wrong = Error::bad_input("what its address has is not what `sha256` says");
@@ -156,9 +236,9 @@ fn archive(source: &Source, to: &Path, fetcher: &Fetcher, caller: &Caller<'_>) -
             copied(&fetched.path)
         }
         Kind::Git(address) => {
-            let pin = fetcher.pin(&Remote::Git(address.clone()), caller).map_err(failed)?;
-            let room = fetcher.work_dir()?;
-            fetcher.checkout(address, &pin, true, room.path(), caller).map_err(failed)?;
+            let pin = by.pin(Remote::Git(address.clone())).map_err(failed)?;
+            let room = by.fetcher.work_dir()?;
+            by.fetcher.checkout(address, &pin, true, room.path(), by.caller).map_err(failed)?;
             pack(&fetch::tree(room.path()), &checked_out(source, address), to)
         }
     }
@@ -175,6 +255,27 @@ pub fn last(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_else(|| "source".into())
 }
 
+/// Of something that is root's and of the year 1970.
+fn header(mode: u32) -> tar::Header {
+    let mut header = tar::Header::new_gnu();
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_mode(mode);
+    header.set_size(0);
+    let _ = header.set_username("root").and_then(|()| header.set_groupname("root"));
+    header
+}
+
+/// An archive with nothing but its one directory.
+fn empty(name: &str, to: &Path) -> Result<()> {
+    let mut header = header(0o755);
+    header.set_entry_type(tar::EntryType::Directory);
+    let mut archive = tar::Builder::new(Vec::new());
+    let written = archive.append_data(&mut header, name, std::io::empty()).and_then(|()| archive.into_inner());
+    written.and_then(|bytes| fs::write(to, bytes)).unusable(|| format!("cannot write {}", to.display()))
+}
+
 /// A tar of a directory as Kolla makes it: everything root's and of the year 1970, directories writable, sorted.
 pub fn pack(dir: &Path, name: &str, to: &Path) -> Result<()> {
     let say = || format!("cannot write {}", to.display());
@@ -185,13 +286,7 @@ pub fn pack(dir: &Path, name: &str, to: &Path) -> Result<()> {
     let mut open = vec![(dir.to_owned(), PathBuf::from(name))];
     while let Some((path, name)) = open.pop() {
         let metadata = fs::symlink_metadata(&path).bad_input(|| format!("cannot read {}", path.display()))?;
-        let mut header = tar::Header::new_gnu();
-        header.set_uid(0);
-        header.set_gid(0);
-        header.set_mtime(0);
-        header.set_mode(metadata.permissions().mode() & 0o7777 | 0o200);
-        header.set_size(0);
-        let _ = header.set_username("root").and_then(|()| header.set_groupname("root"));
+        let mut header = header(metadata.permissions().mode() & 0o7777 | 0o200);
         if metadata.is_dir() {
             header.set_entry_type(tar::EntryType::Directory);
             archive.append_data(&mut header, &name, std::io::empty()).unusable(say)?;
@@ -230,4 +325,43 @@ fn unpack(source: &Source, path: &Path, into: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn archives_say_nothing_of_the_day() {
+        let room = tempfile::tempdir().unwrap();
+        let (dir, to) = (room.path().join("d"), room.path().join("archive"));
+        fs::create_dir_all(dir.join("sub")).unwrap();
+        fs::write(dir.join("sub/f"), "f").unwrap();
+        fs::set_permissions(dir.join("sub"), fs::Permissions::from_mode(0o555)).unwrap();
+        let packed = |seconds: u64| {
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            fs::File::open(dir.join("sub/f")).unwrap().set_modified(time).unwrap();
+            pack(&dir, "d", &to).unwrap();
+            fs::read(&to).unwrap()
+        };
+        assert_eq!(packed(1_000_000_000), packed(2_000_000_000));
+        let told = || {
+            let mut archive = tar::Archive::new(fs::File::open(&to).unwrap());
+            let entries = archive.entries().unwrap().map(|entry| {
+                let entry = entry.unwrap();
+                let header = entry.header();
+                let owner = (header.uid().unwrap(), header.gid().unwrap(), header.mtime().unwrap());
+                assert_eq!(
+                    (owner, header.username(), header.groupname()),
+                    ((0, 0, 0), Ok(Some("root")), Ok(Some("root")))
+                );
+                (entry.path().unwrap().display().to_string(), header.mode().unwrap() & 0o200)
+            });
+            entries.collect::<Vec<_>>()
+        };
+        // What is unpacked over an earlier try has to be writable.
+        assert_eq!(told(), ["d", "d/sub", "d/sub/f"].map(|name| (name.to_owned(), 0o200)));
+        empty("plugins", &to).unwrap();
+        assert_eq!(told(), [("plugins".to_owned(), 0o200)]);
+    }
 }

@@ -33,7 +33,11 @@ impl Web {
                 let content = now.lock().unwrap().clone();
                 let known = request.contains(&format!("\"{content}\""));
                 heard.lock().unwrap().push(if known { "unchanged" } else { "sent" }.to_owned());
-                let (status, body) = if known { ("304 Not Modified", "") } else { ("200 OK", content.as_str()) };
+                let (status, body) = match request.starts_with("GET /missing") {
+                    true => ("404 Not Found", ""),
+                    false if known => ("304 Not Modified", ""),
+                    false => ("200 OK", content.as_str()),
+                };
                 let head = format!("HTTP/1.1 {status}\r\nETag: \"{content}\"\r\nContent-Length: {}\r\n", body.len());
                 // Whoever hangs up has what it wanted.
                 let _ = write!(stream, "{head}Connection: close\r\n\r\n{body}");

@@ -109,7 +109,7 @@ impl Tree {
         );
         tree.template("app/app-base", APP);
         let on = |parent: &str, line: &str| {
-            format!("FROM {{{{ namespace }}}}/{{{{ image_prefix }}}}{parent}:{{{{ tag }}}}\n{line}\n")
+            format!("from {{{{ namespace }}}}/{{{{ image_prefix }}}}{parent}:{{{{ tag }}}}\n{line}\n")
         };
         tree.template("app/app-api", &on("app-base", "RUN echo api"));
         tree.template("broken", &on("base", "RUN echo about to fail; exit 7"));
@@ -134,15 +134,19 @@ impl Tree {
 
     /// With `[app-base]` as given and all else of the file.
     pub fn run(&self, config: &str, arguments: &[&str]) -> Ran {
-        ran(&mut self.command(config, arguments))
+        self.told(config, "kolla-build", &[&["--retries", "0"], arguments].concat())
     }
 
-    fn command(&self, config: &str, arguments: &[&str]) -> Command {
+    /// The same to any command that takes a tree.
+    fn told(&self, config: &str, command: &str, arguments: &[&str]) -> Ran {
+        ran(&mut self.command(config, command, arguments))
+    }
+
+    fn command(&self, config: &str, command: &str, arguments: &[&str]) -> Command {
         let base = format!("rootfs:{}", self.sandbox.path("base.tar").display());
         self.write("kolla-build.conf", &format!("[DEFAULT]\nbase_image = {base}\n{config}"));
         let [tree, config] = ["", "kolla-build.conf"].map(|name| self.path(name).display().to_string());
-        let all = [&["kolla-build", "--kolla", &tree, "--config-file", &config, "--retries", "0"], arguments].concat();
-        self.sandbox.command(&all)
+        self.sandbox.command(&[&[command, "--kolla", &tree, "--config-file", &config], arguments].concat())
     }
 
     fn local(&self) -> String {
@@ -236,7 +240,7 @@ fn on_docker_steps_have_the_network_that_kolla_gives_them() {
     tree.template("base", &format!("FROM {{{{ base_image }}}}:{{{{ base_distro_tag }}}}\n{line}"));
     let built = |mode: &[&str]| {
         let arguments = [&["--engine", "docker", "^base$"], mode].concat();
-        ran(tree.command("", &arguments).env("DOCKER_HOST", docker.host()))
+        ran(tree.command("", "kolla-build", &arguments).env("DOCKER_HOST", docker.host()))
     };
     built(&["--network_mode", "none"]).exits(1);
     built(&[]).ok();
@@ -356,10 +360,20 @@ fn what_is_wrong_with_a_source_is_said_with_its_place() {
     let sum = "0".repeat(64);
     let url = format!("type = url\nlocation = http://me:hidden-word@{}/f\n", web.host);
     wrong(&format!("{url}sha256 = arm64:{sum},amd64:1\n"), 2, &["kolla-build.conf:6:1", "checksum for"]);
-    wrong(&format!("{url}sha256 = arm64:{sum},amd64:{sum}\n"), 2, &["[app-base]", "kolla-build.conf:5", "`sha256`"]);
+    wrong(&format!("{url}sha256 = arm64:{sum},amd64:{sum}\n"), 2, &["[app-base]", "kolla-build.conf:5:1", "`sha256`"]);
+    let missing = format!("type = url\nlocation = http://me:hidden-word@{}/missing\n", web.host);
+    wrong(&missing, 2, &["[app-base]", "kolla-build.conf:5:1", "404 Not Found"]);
+    let dir = tempfile::tempdir().unwrap();
+    repository(dir.path())("one");
+    let daemon = Daemon::start(dir.path());
+    let branch = format!("type = git\nreference = nowhere\nlocation = git://{}/r.git\n", daemon.address);
+    wrong(&branch, 2, &["[app-base]", "kolla-build.conf:6:1", "`nowhere`"]);
     // Nobody listens there.
     let nobody = "type = git\nreference = main\nlocation = http://me:hidden-word@127.0.0.1:9/x.git\n";
-    wrong(nobody, 3, &["[app-base]", "kolla-build.conf:6"]);
+    wrong(nobody, 3, &["[app-base]", "kolla-build.conf:6:1"]);
+    let ran = tree.run(&format!("[app-base]\n{nobody}"), &["^app-base$"]).exits(3);
+    assert!(!ran.stderr.contains("trying again"), "{}", ran.stderr);
+    tree.run(&format!("[app-base]\n{nobody}"), &["--retries", "1", "^app-base$"]).exits(3).says("of 2 tries");
 
     // An archive that leads out of where it is unpacked.
     let archive = tree.path("climbing.tar");
@@ -369,5 +383,46 @@ fn what_is_wrong_with_a_source_is_said_with_its_place() {
     assert!(tar.unwrap().success());
     let plugin = format!("{}[app-base-plugin-bad]\ntype = local\nlocation = {}\n", tree.local(), archive.display());
     let ran = tree.run(&plugin, &["^app-base$"]).exits(2);
-    ran.says("leads out of the archive").says("[app-base-plugin-bad]").says("kolla-build.conf:8");
+    ran.says("leads out of the archive").says("[app-base-plugin-bad]").says("kolla-build.conf:8:1");
+    assert!(Command::new("gzip").arg(&archive).status().unwrap().success());
+    let plugin = plugin.replace("climbing.tar", "climbing.tar.gz");
+    tree.run(&plugin, &["^app-base$"]).exits(2).says("leads out of the archive");
+}
+
+#[test]
+fn a_tree_is_planned_before_its_sources_are_there() {
+    let tree = Tree::new();
+    let web = Web::start("content");
+    let config = format!("[app-base]\ntype = url\nlocation = http://{}/a.tar\n", web.host);
+    let planned = |image: &str| {
+        let plan = tree.told(&config, "plan", &["--format", "json"]).ok().json();
+        let node = plan.as_array().unwrap().iter().find(|node| node["name"] == image).cloned();
+        node.unwrap_or_else(|| panic!("no {image} in {plan}"))
+    };
+    let reason = |image: &str| planned(image)["reason"].as_str().unwrap().to_owned();
+    let app = planned("app-base");
+    assert!(app["reason"].as_str().unwrap().ends_with("/a.tar is unknown until it is fetched"), "{app}");
+    assert_eq!((&app["action"], app["key"].is_null()), (&"build".into(), true));
+    assert_eq!(app["references"], serde_json::json!(["kolla/app-base:1.0-debian-small"]));
+    assert!(planned("base")["key"].is_null() && reason("app-api").contains("app-base"));
+    assert!(web.requests().is_empty());
+    let listed = tree.told(&config, "list", &["app-*"]).ok();
+    assert!(listed.stdout.contains("app-api") && !listed.stdout.contains("broken"), "{}", listed.stdout);
+    assert!(tree.told(&config, "graph", &[]).ok().stdout.contains("app-api"));
+    assert!(tree.told(&config, "render", &["app-base"]).ok().stdout.contains("ADD app-base-archive /source"));
+    tree.told("bas = debian\n", "list", &[]).ok().says("kolla-build.conf:3:1").says("`bas`");
+    tree.sandbox.run(&["plan", "--base", "debian"]).exits(2).says("--kolla");
+    if !is_root() {
+        return;
+    }
+    tree.run(&config, &["^app-base$"]).ok();
+    let _ = web.requests();
+    let app = planned("app-base");
+    assert_eq!(app["action"], "reuse", "{app}");
+    assert!(reason("app-base").contains("if http://") && web.requests().is_empty());
+    // There is nothing to ask where the section says what it is.
+    let sum = "ed7002b439e9ac845f22357d822bac1444730fbdb6016d3ec9432297b9ec9f73";
+    let fixed = format!("{config}sha256 = amd64:{sum},arm64:{sum}\n");
+    let plan = tree.told(&fixed, "plan", &["app-base"]).ok();
+    assert!(plan.stdout.contains("app-base") && !plan.stdout.contains(&web.host), "{}", plan.stdout);
 }

@@ -40,7 +40,7 @@ pub fn compare(app: &App, args: &ImportKolla, tree: &Tree, side: &Side<'_>) -> R
     fs::write(&config, off).unusable(|| format!("cannot write {}", config.display()))?;
     let (options, settings) = one(app, args, tree, Some(&side.settings.base), &[config])?;
     let roots = settings.roots(tree);
-    let mut images = images::images(render::render(&settings, &options, &roots)?, &settings);
+    let mut images = images::images(&render::render(&settings, &options, &roots)?, &settings);
     for image in &mut images {
         let wanted = catalogue.images.contains_key(&name_of(&image.name, side));
         image.status = if wanted { Status::Matched } else { Status::Unmatched };

@@ -2,14 +2,14 @@
 
 mod built;
 
-use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::catalogue::Pattern;
+use crate::cli::App;
 use crate::cli::args::{ImportKolla, VerifyImport};
-use crate::cli::{App, kolla_build};
+use crate::cli::kolla_build::Told;
 use crate::error::{Context as _, Error, Result};
 use crate::kolla::import::verify::{self, Verdict};
 use crate::kolla::import::{self, Report, Side};
@@ -110,26 +110,12 @@ fn one<'t>(
     base: Option<&str>,
     more: &[PathBuf],
 ) -> Result<(Options<'t>, Settings)> {
-    let mut arguments: Vec<OsString> = Vec::new();
-    let mut option = |name: &str, value: OsString| arguments.extend([name.into(), value]);
-    let texts =
-        [("--base", base), ("--base-image", args.base_image.as_deref()), ("--base-tag", args.base_tag.as_deref())];
-    for (name, value) in texts {
-        if let Some(value) = value {
-            option(name, value.into());
-        }
-    }
-    for (name, paths) in [
-        ("--config-file", args.config_file.as_slice()),
-        ("--config-file", more),
-        ("--template-override", args.template_override.as_slice()),
-    ] {
-        for path in paths {
-            option(name, path.into());
-        }
-    }
-    kolla_build::read(app, tree, &arguments)?
-        .map_err(|error| Error::bad_input("this Kolla release doesn't take these options").cause(error))
+    let told = Told {
+        config_files: args.config_file.iter().chain(more),
+        template_overrides: &args.template_override,
+        texts: [("base", base), ("base-image", args.base_image.as_deref()), ("base-tag", args.base_tag.as_deref())],
+    };
+    told.read(app, tree)
 }
 
 /// A directory of this run's own; gone when it isn't needed any more.

@@ -18,7 +18,7 @@ use crate::kolla::images::{Image, Status};
 use crate::kolla::layers::Layers;
 use crate::kolla::options::Options;
 use crate::kolla::settings::Settings;
-use crate::kolla::sources::{self, Sources};
+use crate::kolla::sources::{self, By, Source, Sources};
 use crate::kolla::value::Value;
 use crate::net::Caller;
 
@@ -86,17 +86,65 @@ pub fn catalogue(
     layers: &Layers,
     work: &Path,
 ) -> Result<()> {
+    let LaidOut { images, plugins } = laid_out(options, settings, roots, images, layers, work)?;
+    let fetcher = fetcher(app, options)?;
+    let cancel = Cancel::new()?;
+    let told = Fetched(app);
+    // Most of the time is waited for others, so that there are more at once than processors.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(SOURCES_AT_ONCE).build();
+    pool.failed(|| "cannot start threads".into())?.install(|| {
+        images.par_iter().try_for_each(|(name, sources, dir)| {
+            let node: Arc<str> = name.as_str().into();
+            let caller = Caller { node: &node, sink: &told, cancel: &cancel };
+            sources::write(sources, dir, &By { fetcher: &fetcher, caller: &caller, asks: true })
+        })?;
+        plugins.par_iter().try_for_each(|(image, source, dir)| {
+            let node: Arc<str> = image.as_str().into();
+            let caller = Caller { node: &node, sink: &told, cancel: &cancel };
+            let by = By { fetcher: &fetcher, caller: &caller, asks: true };
+            sources::bundle("plugins", std::slice::from_ref(source), dir, &by)
+        })
+    })
+}
+
+/// A catalogue but for what its sources become: by whose they are, and the folders that they go to.
+pub struct LaidOut {
+    pub images: Vec<(String, Sources, PathBuf)>,
+    /// Those that are layers of their own.
+    pub plugins: Vec<(String, Source, PathBuf)>,
+}
+
+pub fn laid_out(
+    options: &Options<'_>,
+    settings: &Settings,
+    roots: &[PathBuf],
+    images: &[Image],
+    layers: &Layers,
+    work: &Path,
+) -> Result<LaidOut> {
     // Everything that is wrong with a source is found before anything is fetched.
-    let mut wanted: Vec<(String, Sources)> = Vec::new();
+    let mut wanted: Vec<(&Image, Sources)> = Vec::new();
     for image in images.iter().filter(|image| image.status == Status::Matched) {
         let sources = sources::sources(image, options, settings.source_arch())?;
-        wanted.push((image.name.clone(), layers.below(&image.name, sources)));
+        wanted.push((image, layers.below(&image.name, sources)));
     }
-    let folders = house::write(work, images, settings, roots, &build_args(options)?, layers)?;
-    let above = layers.write(work, images, settings)?;
+    let mut folders = house::write(work, images, settings, roots, &build_args(options)?, layers)?;
+    let plugins = layers.write(work, images, settings)?;
     if let Some(base) = folders.get("base") {
         super::apt_files(options, base)?;
     }
+    let mut laid_out = Vec::new();
+    for (image, sources) in wanted {
+        if let Some(dir) = folders.remove(&image.name) {
+            house::patches(settings, &image.name, &dir)?;
+            laid_out.push((image.name.clone(), sources, dir));
+        }
+    }
+    Ok(LaidOut { images: laid_out, plugins })
+}
+
+/// What sources are fetched by.
+pub fn fetcher(app: &App, options: &Options<'_>) -> Result<Fetcher> {
     let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
     let mut limits = machine::fetch_options(&app.env)?;
     if options.is_given("timeout")
@@ -105,31 +153,18 @@ pub fn catalogue(
         let limit = Duration::from_secs(u64::try_from(seconds).unwrap_or_default().max(1));
         (limits.connect_timeout, limits.idle_timeout) = (limit, limit);
     }
-    let fetcher = Fetcher::new(store, limits);
-    let cancel = Cancel::new()?;
-    let told = Told(app);
-    // Most of the time is waited for others, so that there are more at once than processors.
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(SOURCES_AT_ONCE).build();
-    pool.failed(|| "cannot start threads".into())?.install(|| {
-        wanted.par_iter().filter_map(|(name, sources)| Some((name, sources, folders.get(name)?))).try_for_each(
-            |(name, sources, dir)| {
-                let node: Arc<str> = name.as_str().into();
-                sources::write(sources, dir, &fetcher, &Caller { node: &node, sink: &told, cancel: &cancel })?;
-                house::patches(settings, name, dir)
-            },
-        )?;
-        above.par_iter().try_for_each(|(image, source, dir)| {
-            let node: Arc<str> = image.as_str().into();
-            let caller = Caller { node: &node, sink: &told, cancel: &cancel };
-            sources::together("plugins", std::slice::from_ref(source), dir, &fetcher, &caller)
-        })
-    })
+    if options.is_given("retries")
+        && let Value::Int(retries) = options.get("DEFAULT", "retries")?
+    {
+        limits.retry.attempts = u32::try_from(retries).unwrap_or(u32::MAX).saturating_add(1);
+    }
+    Ok(Fetcher::new(store, limits))
 }
 
 /// What is fetched, told as it happens.
-struct Told<'a>(&'a App);
+pub struct Fetched<'a>(pub &'a App);
 
-impl Sink for Told<'_> {
+impl Sink for Fetched<'_> {
     fn event(&self, event: Event) {
         match event {
             Event::Background { node, title } => self.0.say(&format!("{node}: {title}")),

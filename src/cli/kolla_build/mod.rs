@@ -16,13 +16,16 @@ use crate::error::{Context as _, Error, Kind, Result};
 use crate::kolla::images::{self, Image, Status};
 use crate::kolla::layers::Layers;
 use crate::kolla::options::{self, Opt, Options};
-use crate::kolla::render;
+use crate::kolla::render::{self, Rendered};
 use crate::kolla::settings::Settings;
 use crate::kolla::tree::Tree;
 
 pub(super) mod build;
+mod lent;
 mod summary;
 mod template_only;
+
+pub use lent::{Told, lent};
 
 const NAME: &str = "kolla-build";
 
@@ -53,16 +56,10 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
         }
     };
     let roots = settings.roots(&tree);
-    let rendered = render::render(&settings, &options, &roots)?;
-    let names: BTreeSet<String> = rendered.iter().map(|image| image.name.clone()).collect();
-    options.unknown(&names);
-    app.show_warnings(&options.warnings);
-    let written = options.flag("template_only")?.then(|| rendered.clone());
-    let mut images = images::images(rendered, &settings);
-    images::select(&mut images, &options, &settings)?;
+    let (rendered, images) = selected(app, &mut options, &settings, &roots)?;
     let layers = Layers::of(&images, &options, &settings)?;
     app.show_warnings(&layers.left);
-    if let Some(rendered) = written {
+    if options.flag("template_only")? {
         return template_only::run(app, &options, &settings, &roots, &rendered, &images, &layers);
     }
     if let Some(path) = options.text("save_dependency")? {
@@ -89,8 +86,24 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
     build::run(app, &options, &settings, &roots, &images, &layers)
 }
 
+/// All templates as they are rendered, and what is to be built of them.
+fn selected(
+    app: &App,
+    options: &mut Options<'_>,
+    settings: &Settings,
+    roots: &[PathBuf],
+) -> Result<(Vec<Rendered>, Vec<Image>)> {
+    let rendered = render::render(settings, options, roots)?;
+    let names: BTreeSet<String> = rendered.iter().map(|image| image.name.clone()).collect();
+    options.unknown(&names);
+    app.show_warnings(&options.warnings);
+    let mut images = images::images(&rendered, settings);
+    images::select(&mut images, options, settings)?;
+    Ok((rendered, images))
+}
+
 /// What files, the environment and the command line say, and what follows from it; or what is wrong with the command line.
-pub(super) fn read<'a>(
+fn read<'a>(
     app: &App,
     tree: &'a Tree,
     arguments: &[OsString],
