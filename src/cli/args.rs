@@ -58,7 +58,7 @@ pub enum Command {
     /// Build images
     Build(Box<Build>),
     /// Show what a build would do with each image, and why
-    Plan(Plan),
+    Plan(Box<Plan>),
     /// Push images that are built to a registry, or take a release back
     Push(Box<Push>),
     /// List images, profiles or plugins

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 
 use super::address::{self, GitAddress};
 use super::command::Git;
-use super::{Fetcher, Pin, git};
+use super::{Fetcher, Keep, Pin, git};
 use crate::error::{Context as _, Error, Result};
 use crate::net::Caller;
 
@@ -21,7 +21,7 @@ pub(super) fn checkout(
     fetcher: &Fetcher,
     address: &GitAddress,
     pin: &Pin,
-    keep: bool,
+    keep: Keep,
     into: &Path,
     caller: &Caller<'_>,
 ) -> Result<()> {
@@ -33,8 +33,12 @@ pub(super) fn checkout(
     let git = git::fetched(fetcher, address, id, name.as_deref(), caller)?;
     let time = git.local(&["log", "-1", "--format=%ct", id.as_str(), "--"])?;
     let time: i64 = time.trim().parse().failed(|| format!("the commit {id} has no time"))?;
-    if keep && address.subdir.is_empty() {
+    if keep != Keep::Nothing && address.subdir.is_empty() {
         clone(&git, address, id, name.as_deref(), &whole)?;
+        if keep == Keep::History {
+            git::complete(&git, address, id, name.as_deref(), caller)?;
+            history(&git, id, &whole.join(".git"), into)?;
+        }
     } else {
         write_tree(&git, id, &whole, into)?;
     }
@@ -106,6 +110,41 @@ fn clone(git: &Git<'_>, address: &GitAddress, commit: &str, name: Option<&str>, 
     // An index without the times and numbers of this machine's files.
     run(&["read-tree", commit], &[])?;
     Ok(())
+}
+
+/// All commits that lead to this one and the tags on them, without the files of earlier ones: enough for whatever tells a
+/// version from them. The bytes depend on the commits and the tags alone.
+fn history(git: &Git<'_>, commit: &str, dir: &Path, scratch: &Path) -> Result<()> {
+    let merged = format!("--merged={commit}");
+    let format = "--format=%(objectname) %(refname) %(*objectname)";
+    let tags = git.local(&["for-each-ref", &merged, format, "--sort=refname", "refs/tags"])?;
+    let mut wanted = git.local(&["rev-list", commit, "--"])?;
+    let mut refs = String::from("# pack-refs with: peeled fully-peeled sorted \n");
+    for line in tags.lines() {
+        let mut words = line.split(' ');
+        let (Some(id), Some(name)) = (words.next(), words.next()) else { continue };
+        refs.push_str(&format!("{id} {name}\n"));
+        if let Some(peeled) = words.next().filter(|peeled| !peeled.is_empty()) {
+            wanted.push_str(&format!("{id}\n"));
+            refs.push_str(&format!("^{peeled}\n"));
+        }
+    }
+    let say = || format!("cannot write {}", dir.display());
+    let list = scratch.join("history");
+    std::fs::write(&list, wanted).unusable(say)?;
+    let pack = dir.join("objects/pack/pack");
+    let mut args: Vec<&OsStr> =
+        ["pack-objects", "--quiet", "--window=0", "--no-reuse-delta", "--no-reuse-object"].map(OsStr::new).into();
+    args.push(pack.as_os_str());
+    git.local_from(&args, std::fs::File::open(&list).unusable(say)?)?;
+    std::fs::remove_file(&list).unusable(say)?;
+    std::fs::write(dir.join("packed-refs"), refs).unusable(say)?;
+    // Where the history was said to end.
+    std::fs::remove_file(dir.join("shallow")).or_else(missing).unusable(say)
+}
+
+fn missing(e: std::io::Error) -> std::io::Result<()> {
+    if e.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
 }
 
 /// One submodule of a commit.

@@ -106,11 +106,20 @@ impl<'a> Git<'a> {
     }
 
     pub fn local_with<S: AsRef<OsStr>>(&self, args: &[S], env: &[(&str, &OsStr)]) -> Result<String> {
+        self.here(args, env, Stdio::null())
+    }
+
+    /// It reads a file.
+    pub fn local_from<S: AsRef<OsStr>>(&self, args: &[S], file: std::fs::File) -> Result<String> {
+        self.here(args, &[], file.into())
+    }
+
+    fn here<S: AsRef<OsStr>>(&self, args: &[S], env: &[(&str, &OsStr)], stdin: Stdio) -> Result<String> {
         let mut all: Vec<OsString> = vec!["--git-dir".into(), self.dir.clone().into()];
         all.extend(args.iter().map(|a| a.as_ref().to_owned()));
         let args: Vec<&OsStr> = all.iter().map(OsString::as_os_str).collect();
         let mut command = self.command(&args);
-        command.envs(env.iter().copied());
+        command.envs(env.iter().copied()).stdin(stdin);
         let (success, out, said) = self.run(command)?;
         if success { Ok(out) } else { Err(Error::failed("git failed").cause(self.reason(&said))) }
     }

@@ -116,6 +116,31 @@ fn directory(fetcher: &Fetcher, address: &GitAddress) -> PathBuf {
     fetcher.store.source_repository(&KeyHasher::new("kollage repository 1").part("remote", &address.remote).finish())
 }
 
+/// What leads to a commit that was fetched, and all tags: a commit alone is fetched without. Asked once for a commit.
+pub(super) fn complete(
+    git: &Git<'_>,
+    address: &GitAddress,
+    commit: &str,
+    name: Option<&str>,
+    caller: &Caller<'_>,
+) -> Result<()> {
+    let done = format!("refs/kollage/history/{commit}");
+    if git.asks(&["rev-parse", "--verify", "--quiet", done.as_str()]) {
+        return Ok(());
+    }
+    caller.background(format!("Fetch the history of {}", address.shown()));
+    let remote = address.remote.as_str();
+    let tip = match name {
+        Some(name) => format!("+{name}:refs/kollage/tip/{commit}"),
+        None => "+refs/heads/*:refs/kollage/all/heads/*".into(),
+    };
+    let mut args = vec!["fetch", "--quiet", "--no-tags"];
+    args.extend(git.dir.join("shallow").exists().then_some("--unshallow"));
+    args.extend(["--", remote, &tip, "+refs/tags/*:refs/tags/*"]);
+    git.remote(&args, remote)?;
+    git.local(&["update-ref", done.as_str(), commit]).map(drop)
+}
+
 /// A bare repository that has the commit; the caller holds its lock.
 pub(super) fn fetched<'a>(
     fetcher: &'a Fetcher,

@@ -162,6 +162,23 @@ impl Pin {
     }
 }
 
+/// What of a repository stays with the files of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    Nothing,
+    /// A repository with that one commit.
+    Commit,
+    /// One with all commits that lead to it, and their tags.
+    History,
+}
+
+impl From<bool> for Keep {
+    /// As `--keep-git-dir` says it.
+    fn from(keep_git_dir: bool) -> Keep {
+        if keep_git_dir { Keep::Commit } else { Keep::Nothing }
+    }
+}
+
 /// A file of the store, with what its server said about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fetched {
@@ -234,7 +251,7 @@ impl Fetcher {
         &self,
         address: &GitAddress,
         pin: &Pin,
-        keep: bool,
+        keep: Keep,
         into: &Path,
         caller: &Caller<'_>,
     ) -> Result<()> {

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rayon::prelude::*;
+
 use crate::error::{Context as _, Error, Result};
 use crate::kolla::images::{Image, Status};
 use crate::kolla::layers::Layers;
@@ -26,19 +28,19 @@ pub fn write(
 ) -> Result<BTreeMap<String, PathBuf>> {
     let all = to.join("images");
     fs::create_dir_all(&all).unusable(|| format!("cannot make {}", all.display()))?;
-    let mut folders = BTreeMap::new();
-    for image in images.iter().filter(|image| image.status == Status::Matched) {
-        let dir = all.join(name(image, settings));
-        let _ = fs::remove_dir_all(&dir);
-        for root in roots {
-            let from = root.join(&image.path);
-            if from.is_dir() {
+    let matched: Vec<&Image> = images.iter().filter(|image| image.status == Status::Matched).collect();
+    let folders: BTreeMap<String, PathBuf> = matched
+        .par_iter()
+        .map(|image| {
+            let dir = all.join(name(image, settings));
+            let _ = fs::remove_dir_all(&dir);
+            for from in roots.iter().map(|root| root.join(&image.path)).filter(|from| from.is_dir()) {
                 copy(&from, &dir)?;
             }
-        }
-        definition(image, settings, &dir, layers)?;
-        folders.insert(image.name.clone(), dir);
-    }
+            definition(image, settings, &dir, layers)?;
+            Ok((image.name.clone(), dir))
+        })
+        .collect::<Result<_>>()?;
     let kept: BTreeSet<&PathBuf> = folders.values().collect();
     for entry in fs::read_dir(&all).unusable(|| format!("cannot read {}", all.display()))?.flatten() {
         if !kept.contains(&entry.path()) {

@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::error::{Context as _, Error, Result};
 use crate::fetch::address::GitAddress;
-use crate::fetch::{self, Fetcher, Pin, Remote, WebFile};
+use crate::fetch::{self, Fetcher, Keep, Pin, Remote, WebFile};
 use crate::image::layer::decompress::decompress;
 use crate::kolla::images::Image;
 use crate::kolla::options::Options;
@@ -238,7 +238,7 @@ fn archive(source: &Source, to: &Path, by: &By<'_>) -> Result<()> {
         Kind::Git(address) => {
             let pin = by.pin(Remote::Git(address.clone())).map_err(failed)?;
             let room = by.fetcher.work_dir()?;
-            by.fetcher.checkout(address, &pin, true, room.path(), by.caller).map_err(failed)?;
+            by.fetcher.checkout(address, &pin, Keep::History, room.path(), by.caller).map_err(failed)?;
             pack(&fetch::tree(room.path()), &checked_out(source, address), to)
         }
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::fetch::{Daemon, Web, repository};
+use crate::fetch::{Daemon, Web, git, repository};
 use crate::sandbox::{Ran, Sandbox, busybox_rootfs, is_root, ran};
 use crate::support::{Docker, Registry, ready, run};
 
@@ -75,6 +75,7 @@ _BASE_OPTS = [
     cfg.StrOpt('apt_preferences'),
     cfg.BoolOpt('clean_package_cache', default=True),
     cfg.ListOpt('allowed-to-fail', default=[]),
+    cfg.StrOpt('debian_arch'),
 ]
 ";
 
@@ -90,11 +91,12 @@ RUN echo source: $(cat /source/*/f) plugins: $(ls /plugins) additions: $(ls /add
 
 pub struct Tree {
     pub sandbox: Sandbox,
+    environment: Vec<(&'static str, &'static str)>,
 }
 
 impl Tree {
     pub fn new() -> Tree {
-        let tree = Tree { sandbox: Sandbox::new() };
+        let tree = Tree { sandbox: Sandbox::new(), environment: Vec::new() };
         busybox_rootfs(&tree.sandbox.path("base.tar"));
         tree.write("kolla/common/config.py", CONFIG);
         tree.write("kolla/common/sources.py", "SOURCES = {}\n");
@@ -146,7 +148,10 @@ impl Tree {
         let base = format!("rootfs:{}", self.sandbox.path("base.tar").display());
         self.write("kolla-build.conf", &format!("[DEFAULT]\nbase_image = {base}\n{config}"));
         let [tree, config] = ["", "kolla-build.conf"].map(|name| self.path(name).display().to_string());
-        self.sandbox.command(&[&[command, "--kolla", &tree, "--config-file", &config], arguments].concat())
+        let all = [&[command, "--kolla", &tree, "--config-file", &config], arguments].concat();
+        let mut command = self.sandbox.command(&all);
+        command.envs(self.environment.iter().copied());
+        command
     }
 
     fn local(&self) -> String {
@@ -267,6 +272,47 @@ fn failures_are_told_as_kolla_tells_them() {
 }
 
 #[test]
+fn a_summary_that_cannot_be_written_is_an_error() {
+    if !is_root() {
+        return;
+    }
+    let tree = Tree::new();
+    tree.run("", &["--summary-json-file", "/not/there/summary", "^base$"]).exits(1).says("/not/there/summary");
+}
+
+#[test]
+fn build_args_and_proxies_reach_the_steps() {
+    if !is_root() {
+        return;
+    }
+    let mut tree = Tree::new();
+    tree.environment.push(("http_proxy", "http://from-env:8080"));
+    let echo = "RUN echo proxy: $http_proxy colour: $COLOUR";
+    let from = "FROM {{ base_image }}:{{ base_distro_tag }}\nENV PATH=/bin\nARG COLOUR\n";
+    tree.template("base", &format!("{from}{echo}\n"));
+    let logs = tree.path("logs");
+    let said = |config: &str| {
+        tree.run(config, &["--logs-dir", logs.to_str().unwrap(), "--nocache", "^base$"]).ok();
+        fs::read_to_string(logs.join("base.log")).unwrap()
+    };
+    let log = said("");
+    assert!(log.contains("proxy: http://from-env:8080 colour:"), "{log}");
+    let log = said("build_args = http_proxy:http://own:1,COLOUR:blue\n");
+    assert!(log.contains("proxy: http://own:1 colour: blue"), "{log}");
+}
+
+#[test]
+fn addresses_of_sources_follow_the_architecture() {
+    let tree = Tree::new();
+    let address = "location = http://127.0.0.1:9/a-${version}-linux-${debian_arch}.tar\nversion = 5\n";
+    for (arch, debian) in [("aarch64", "arm64"), ("x86_64", "amd64")] {
+        let config = format!("base_arch = {arch}\n[app-base]\ntype = url\n{address}");
+        let plan = tree.told(&config, "plan", &["--format", "json", "app-base"]).ok();
+        assert!(plan.stdout.contains(&format!("/a-5-linux-{debian}.tar is unknown")), "{}", plan.stdout);
+    }
+}
+
+#[test]
 fn what_templates_cannot_do_here_is_refused() {
     let tree = Tree::new();
     tree.template(
@@ -341,6 +387,52 @@ fn sources_are_part_of_what_an_image_is() {
     assert!(built(&url));
     let found = Command::new("grep").args(["-rlF", "hidden-word"]).arg(tree.sandbox.path("store")).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&found.stdout), "");
+}
+
+/// What tells a version from tags and commits (pbr) finds them, and the archive depends on them alone.
+#[test]
+fn a_git_source_brings_its_history() {
+    if !is_root() {
+        return;
+    }
+    let (tree, dir) = (Tree::new(), tempfile::tempdir().unwrap());
+    let commit = repository(dir.path());
+    let repo = dir.path().join("r.git");
+    for (content, tag) in [("one", Some("1.0")), ("two", None), ("three", None)] {
+        commit(content);
+        if let Some(tag) = tag {
+            git(&repo, &["tag", "-a", "-m", "released", tag]);
+        }
+    }
+    git(&repo, &["tag", "light", "HEAD~1"]);
+    git(&repo, &["checkout", "-q", "-b", "other", "HEAD~2"]);
+    commit("elsewhere");
+    git(&repo, &["tag", "9.9"]);
+    let daemon = Daemon::start(dir.path());
+    let config = format!("[app-base]\ntype = git\nreference = main\nlocation = git://{}/r.git\n", daemon.address);
+    let archive = |work: &str| {
+        let work = tree.path(work);
+        tree.run(&config, &["--work-dir", work.to_str().unwrap(), "^app-base$"]).ok();
+        work.join("images/app-base/app-base-archive")
+    };
+    let first = archive("one");
+    let into = tree.path("unpacked");
+    fs::create_dir(&into).unwrap();
+    assert!(Command::new("tar").arg("-xf").arg(&first).arg("-C").arg(&into).status().unwrap().success());
+    let asked = |args: &[&str]| {
+        let mut command = Command::new("git");
+        command.arg("-c").arg("safe.directory=*").arg("-C").arg(into.join("app-base-archive-main")).args(args);
+        let output = command.env("GIT_CONFIG_GLOBAL", "/dev/null").output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    assert!(asked(&["describe"]).starts_with("1.0-2-g"));
+    assert_eq!(asked(&["tag"]), "1.0\nlight");
+    assert_eq!(asked(&["log", "--format=%s"]), "three\ntwo\none");
+    assert_eq!(asked(&["status", "--porcelain"]), "");
+    // Another store comes to the same bytes.
+    fs::rename(tree.sandbox.path("store"), tree.path("away")).unwrap();
+    assert!(fs::read(first).unwrap() == fs::read(archive("two")).unwrap());
 }
 
 #[test]

@@ -112,6 +112,58 @@ fn repositories_of_one_s_own_are_merged_as_the_release_merges_them() {
     assert!(said(&output).contains("replaces baseos and leaves appstream"), "{}", said(&output));
 }
 
+/// One more image, made of what a template says.
+fn image_of(dir: &Path, text: &str) {
+    fs::create_dir_all(dir.join("mine")).unwrap();
+    fs::write(dir.join("mine/Dockerfile.j2"), format!("from {{{{ namespace }}}}/base:{{{{ tag }}}}\n{text}\n"))
+        .unwrap();
+}
+
+/// Repositories of each kind, enabled and disabled, alone and together, kept and put back.
+#[test]
+fn repositories_are_set_up_as_kolla_sets_them_up() {
+    let room = tempfile::tempdir().unwrap();
+    let text = "{% set deb = base_package_type == 'deb' %}\n\
+                {% set kinds = [['grafana'], ['rabbitmq'], ['grafana', 'rabbitmq'], ['one', 'two']] %}\n\
+                {% set more = [['debian']] if deb else [['crb'], ['ceph'], ['crb', 'grafana'], ['baseos', 'appstream']] %}\n\
+                {% for kind in kinds + more %}{{ kind }}\n{{ handle_repos(kind, 'enable') }}\n\
+                {{ handle_repos(kind, 'disable') }}\n{% endfor %}{{ cleanup_repos() }}";
+    image_of(room.path(), text);
+    let repos = room.path().join("repos.yaml");
+    let of = |name: &str| format!("{{build_only: true, file_group: shared.repo, name: {name}, baseurl: u, gpgkey: k}}");
+    let deb = "{build_only: true, url: u, suite: s, component: c, gpg_key: /k.gpg}";
+    let [one, two, base, stream, crb] = ["one", "two", "baseos", "appstream", "crb"].map(of);
+    let text = format!(
+        "rpm:\n  one: {one}\n  two: {two}\nrocky:\n  baseos: {base}\n  appstream: {stream}\n  crb: {crb}\n\
+         debian:\n  one: {deb}\n  two: {deb}\n"
+    );
+    fs::write(&repos, text.replace("file_group: shared.repo, name: baseos", "name: baseos")).unwrap();
+    let calls = ["debian", "rocky"]
+        .map(|base| call("-b").and(base).and("--docker-dir").and(room.path()).and("--repos-yaml").and(&repos));
+    same(NEWEST, &calls);
+}
+
+#[test]
+fn repositories_that_cannot_be_set_up_are_named() {
+    let room = tempfile::tempdir().unwrap();
+    let (tree, repos) = (release(NEWEST), room.path().join("repos.yaml"));
+    fs::write(&repos, "rpm:\n  nowhere: {name: n}\n  unsigned: {name: u, baseurl: u}\n").unwrap();
+    for (call, says) in [
+        ("handle_repos(['grafanna'], 'enable')", "`grafanna`"),
+        ("handle_repos('grafana', 'disable')", "a list of repositories"),
+        ("handle_repos(['nowhere'], 'enable')", "no baseurl, metalink or mirrorlist"),
+        ("handle_repos(['unsigned'], 'enable')", "no `gpgkey`"),
+        ("self.__init__.__globals__", "image `mine`"),
+    ] {
+        image_of(room.path(), &format!("{{{{ {call} }}}}"));
+        let mut command = ours(&tree, room.path());
+        command.args(["--list-images", "-b", "rocky", "--docker-dir"]).arg(room.path()).arg("--repos-yaml").arg(&repos);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{call}: {}", said(&output));
+        assert!(said(&output).contains(says) && said(&output).contains("mine/Dockerfile.j2:2"), "{}", said(&output));
+    }
+}
+
 /// What is found equal could also be found different.
 #[test]
 fn a_changed_tree_is_found_out() {
@@ -147,5 +199,9 @@ fn additional_directories_lie_over_the_tree() {
          RUN {{ m.install_pip(l) }} {{ l }} {{ true }} {{ {'k': 1} }} {{ missing }} {{ 'X'.lower() }} {{ '%s-%d' | format('a', 3) }}",
     )
     .unwrap();
-    same(NEWEST, &[call("-b debian --docker-dir").and(&over)]);
+    // What pip is told stands behind FROM in any letters.
+    image_of(&over, "RUN true");
+    let pip = room.path().join("pip.conf");
+    fs::write(&pip, "[DEFAULT]\npip_index_url = https://example.org/simple\n").unwrap();
+    same(NEWEST, &[call("-b debian --docker-dir").and(&over).and("--config-file").and(&pip)]);
 }

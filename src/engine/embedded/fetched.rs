@@ -48,7 +48,7 @@ impl Bring for Elsewhere<'_> {
             }
             (Remote::Git(git), Some(pin @ Pin::Commit { .. })) => {
                 let into = free_name(work);
-                own.fetcher_for(remote)?.checkout(git, pin, step.keep_git_dir, &into, &caller(ctl))?;
+                own.fetcher_for(remote)?.checkout(git, pin, step.keep_git_dir.into(), &into, &caller(ctl))?;
                 Brought::Tree(fetch::tree(&into))
             }
             _ => return Err(Error::failed(format!("{} was not asked for before it is needed", remote.shown()))),
@@ -98,7 +98,7 @@ fn bring(
             }]
         }
         (Remote::Git(git), Some(pin @ Pin::Commit { .. })) => {
-            engine.fetcher_for(remote)?.checkout(git, pin, how.keep_git_dir, into, &caller(ctl))?;
+            engine.fetcher_for(remote)?.checkout(git, pin, how.keep_git_dir.into(), into, &caller(ctl))?;
             let tree = fetch::tree(into);
             let selected = Context::whole(&tree).select(".", how.excludes)?;
             request::items_of(&tree, selected).map(CopyItem::Context).collect()
