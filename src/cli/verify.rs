@@ -18,6 +18,7 @@ use crate::graph::plan::{Known, Planned, Planner};
 use crate::image::config::ImageConfig;
 use crate::image::layer::compare::{What, compare};
 use crate::image::store::Store;
+use crate::report::human;
 use crate::schedule::NodeResult;
 
 /// Lines of a report for one image.
@@ -84,7 +85,7 @@ impl Verify<'_> {
         let found = differences(store, &first.config, &second.config, [one, other])?;
         let lines: Vec<String> = found.into_iter().map(|difference| difference.line).collect();
         report.tell(&lines, &format!("{name}: {one} and {other} give the same"), &|count| {
-            format!("{name}: {one} and {other} differ in {count} places")
+            format!("{name}: {one} and {other} differ in {}", human::count(count, "place"))
         });
         Ok(())
     }

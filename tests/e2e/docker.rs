@@ -266,19 +266,19 @@ fn images_of_the_embedded_engine_are_loaded_and_compared() {
 
     // Of a directory that is copied to a new place, the older builder keeps everything but its own mode.
     let found = embedded(&["--verify-engine", "docker"]).exits(4).stdout;
-    let expected = "base: embedded and docker give the same\napp: embedded and docker differ in 1 places\n  \
+    let expected = "base: embedded and docker give the same\napp: embedded and docker differ in 1 place\n  \
                     /data: mode 600 and 755\n";
     assert_eq!(found, expected);
 
     sandbox.image("host", "base", "FROM {{ parent }}\nRUN hostname > /host\n");
     let differs = embedded(&["host", "--verify-engine", "docker"]).exits(4);
     let lines: Vec<&str> = differs.stdout.lines().collect();
-    assert_eq!(lines[0], "host: embedded and docker differ in 1 places");
+    assert_eq!(lines[0], "host: embedded and docker differ in 1 place");
     assert!(lines[1].starts_with("  /host: "), "{lines:?}");
     // The other way round, on parents that only Docker has.
     sandbox.write("images/base/Dockerfile.j2", "FROM {{ parent }}\nENV PATH=/bin\nRUN echo new > /base\n");
     let back = build(&sandbox, &host, &["host", "--verify-engine", "embedded"]).exits(4);
-    assert!(back.stdout.starts_with("host: docker and embedded differ in 1 places\n  /host: "), "{}", back.stdout);
+    assert!(back.stdout.starts_with("host: docker and embedded differ in 1 place\n  /host: "), "{}", back.stdout);
 }
 
 #[test]
