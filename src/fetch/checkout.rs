@@ -12,6 +12,7 @@ use super::address::{self, GitAddress};
 use super::command::Git;
 use super::{Fetcher, Keep, Pin, git};
 use crate::error::{Context as _, Error, Result};
+use crate::image::archive::staging;
 use crate::net::Caller;
 
 /// Submodules within submodules.
@@ -140,11 +141,7 @@ fn history(git: &Git<'_>, commit: &str, dir: &Path, scratch: &Path) -> Result<()
     std::fs::remove_file(&list).unusable(say)?;
     std::fs::write(dir.join("packed-refs"), refs).unusable(say)?;
     // Where the history was said to end.
-    std::fs::remove_file(dir.join("shallow")).or_else(missing).unusable(say)
-}
-
-fn missing(e: std::io::Error) -> std::io::Result<()> {
-    if e.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(e) }
+    staging::remove(&dir.join("shallow")).unusable(say)
 }
 
 /// One submodule of a commit.

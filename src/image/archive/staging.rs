@@ -71,7 +71,8 @@ pub(crate) fn write_file(dest: &Path, bytes: &[u8]) -> Result<()> {
     staged.put_in_place()
 }
 
-fn remove(path: &Path) -> io::Result<()> {
+/// Whatever is there; nothing there is no error.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.is_dir() => fs::remove_dir_all(path),
         Ok(_) => fs::remove_file(path),
