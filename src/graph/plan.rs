@@ -226,7 +226,9 @@ impl<'a> Planner<'a> {
 
     /// Something that a file of the context is made of, which isn't there.
     fn unfetched(&self, spec: &Spec) -> Option<&Remote> {
-        let mut own = self.graph.awaited.iter().filter(|(path, _)| path.starts_with(spec.context.root()));
+        let root = spec.context.root();
+        // Paths are ordered by their components, so that those below a directory are next to each other.
+        let mut own = self.graph.awaited.range(root.to_owned()..).take_while(|(path, _)| path.starts_with(root));
         own.find(|(path, _)| !path.exists()).map(|(_, remote)| remote)
     }
 
