@@ -36,15 +36,15 @@ pub struct Image {
 }
 
 /// In the order of their directories; parents are known, nothing is selected yet.
-pub fn images(rendered: &[Rendered], settings: &Settings) -> Vec<Image> {
+pub fn images(rendered: Vec<Rendered>, settings: &Settings) -> Vec<Image> {
     let mut images: Vec<Image> = rendered
-        .iter()
+        .into_iter()
         .map(|rendered| Image {
             canonical: settings.canonical(&rendered.name),
             parent_name: parent(&rendered.text),
-            name: rendered.name.clone(),
-            path: rendered.path.clone(),
-            text: rendered.text.clone(),
+            name: rendered.name,
+            path: rendered.path,
+            text: rendered.text,
             parent: None,
             children: Vec::new(),
             status: Status::Unmatched,

@@ -7,9 +7,10 @@ use std::path::Path;
 
 use crate::cli::args::ImportKolla;
 use crate::cli::import_kolla::{Room, one};
+use crate::cli::kolla_build::{self, Chosen};
 use crate::cli::verify::{Difference, Report, differences};
 use crate::cli::workspace::store_path;
-use crate::cli::{App, build, kolla_build, machine};
+use crate::cli::{App, build, machine};
 use crate::error::{Context as _, Error, Result};
 use crate::fit;
 use crate::image::config::ImageConfig;
@@ -40,13 +41,14 @@ pub fn compare(app: &App, args: &ImportKolla, tree: &Tree, side: &Side<'_>) -> R
     fs::write(&config, off).unusable(|| format!("cannot write {}", config.display()))?;
     let (options, settings) = one(app, args, tree, Some(&side.settings.base), &[config])?;
     let roots = settings.roots(tree);
-    let mut images = images::images(&render::render(&settings, &options, &roots)?, &settings);
+    let mut images = images::images(render::render(&settings, &options, &roots)?, &settings);
     for image in &mut images {
         let wanted = catalogue.images.contains_key(&name_of(&image.name, side));
         image.status = if wanted { Status::Matched } else { Status::Unmatched };
     }
     let kolla = work.0.join("kolla");
-    kolla_build::build::catalogue(app, &options, &settings, &roots, &images, &Layers::default(), &kolla)?;
+    let chosen = Chosen { options, settings, roots, images, layers: Layers::default() };
+    kolla_build::build::catalogue(app, &chosen, &kolla)?;
     let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
     let names: BTreeMap<String, String> =
         catalogue.images.keys().map(|name| (name.clone(), catalogue.image_ref(name))).collect();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rayon::prelude::*;
 
+use crate::cli::kolla_build::Chosen;
 use crate::cli::kolla_build::summary::Ends;
 use crate::cli::workspace::store_path;
 use crate::cli::{App, build, machine};
@@ -15,9 +16,7 @@ use crate::event::{Cancel, Event, Sink};
 use crate::fetch::Fetcher;
 use crate::kolla::house;
 use crate::kolla::images::{Image, Status};
-use crate::kolla::layers::Layers;
 use crate::kolla::options::Options;
-use crate::kolla::settings::Settings;
 use crate::kolla::sources::{self, By, Source, Sources};
 use crate::kolla::value::Value;
 use crate::net::Caller;
@@ -35,14 +34,8 @@ const WITHOUT_MEANING: [(&str, &str); 7] = [
     ("squash_tmp_dir", "what is squashed is the store's from the beginning"),
 ];
 
-pub fn run(
-    app: &App,
-    options: &Options<'_>,
-    settings: &Settings,
-    roots: &[PathBuf],
-    images: &[Image],
-    layers: &Layers,
-) -> Result<u8> {
+pub fn run(app: &App, chosen: &Chosen<'_>) -> Result<u8> {
+    let Chosen { options, settings, images, layers, .. } = chosen;
     for (key, why) in WITHOUT_MEANING {
         if options.is_given(key) {
             app.say(&format!("note: `{}` has no meaning here: {why}", key.replace('_', "-")));
@@ -58,14 +51,14 @@ pub fn run(
         return Err(Error::bad_input("no image is selected").hint("`--list-images` without a pattern shows all"));
     }
     let work = super::work_dir(options)?;
-    catalogue(app, options, settings, roots, images, layers, &work)?;
+    catalogue(app, chosen, &work)?;
     let mut arguments = flags(options)?;
     let summary = work.join("summary.json");
     arguments.extend(["--summary-json-file".to_owned(), summary.display().to_string()]);
     let _ = std::fs::remove_file(&summary);
-    let chosen = skipped(options, images)?;
+    let named = skipped(options, images)?;
     arguments
-        .extend(images.iter().filter(|image| chosen.contains(image.name.as_str())).map(|i| house::name(i, settings)));
+        .extend(images.iter().filter(|image| named.contains(image.name.as_str())).map(|i| house::name(i, settings)));
     let mut code = build::written(app, &work, arguments)?;
     let ends = Ends::read(&summary, images, layers, options, settings)?;
     ends.write(app, options)?;
@@ -77,17 +70,9 @@ pub fn run(
 }
 
 /// Writes the selected images as a catalogue into `work`, with all that they are made from.
-pub fn catalogue(
-    app: &App,
-    options: &Options<'_>,
-    settings: &Settings,
-    roots: &[PathBuf],
-    images: &[Image],
-    layers: &Layers,
-    work: &Path,
-) -> Result<()> {
-    let LaidOut { images, plugins } = laid_out(options, settings, roots, images, layers, work)?;
-    let fetcher = fetcher(app, options)?;
+pub fn catalogue(app: &App, chosen: &Chosen<'_>, work: &Path) -> Result<()> {
+    let LaidOut { images, plugins } = laid_out(chosen, work)?;
+    let fetcher = fetcher(app, &chosen.options)?;
     let cancel = Cancel::new()?;
     let told = Fetched(app);
     // Most of the time is waited for others, so that there are more at once than processors.
@@ -114,14 +99,8 @@ pub struct LaidOut {
     pub plugins: Vec<(String, Source, PathBuf)>,
 }
 
-pub fn laid_out(
-    options: &Options<'_>,
-    settings: &Settings,
-    roots: &[PathBuf],
-    images: &[Image],
-    layers: &Layers,
-    work: &Path,
-) -> Result<LaidOut> {
+pub fn laid_out(chosen: &Chosen<'_>, work: &Path) -> Result<LaidOut> {
+    let Chosen { options, settings, roots, images, layers } = chosen;
     // Everything that is wrong with a source is found before anything is fetched.
     let mut wanted: Vec<(&Image, Sources)> = Vec::new();
     for image in images.iter().filter(|image| image.status == Status::Matched) {

@@ -10,12 +10,11 @@ use rayon::prelude::*;
 
 use crate::cli::App;
 use crate::cli::args::{Global, KollaTree};
-use crate::cli::kolla_build::{build, read, selected};
+use crate::cli::kolla_build::{Chosen, build, read};
 use crate::error::{Error, Result};
 use crate::event::Cancel;
 use crate::fetch::Remote;
 use crate::image::store::WorkDir;
-use crate::kolla::layers::Layers;
 use crate::kolla::options::Options;
 use crate::kolla::settings::Settings;
 use crate::kolla::sources::{self, By};
@@ -68,14 +67,11 @@ pub fn lent(app: &App, args: &KollaTree) -> Result<Lent> {
         template_overrides: &args.template_override,
         texts: [("base", args.base.as_deref()), ("base-image", args.base_image.as_deref())],
     };
-    let (mut options, settings) = told.read(app, &tree)?;
-    let roots = settings.roots(&tree);
-    let (_, images) = selected(app, &mut options, &settings, &roots)?;
-    let fetcher = build::fetcher(app, &options)?;
+    let (options, settings) = told.read(app, &tree)?;
+    let chosen = Chosen::of(app, &tree, options, settings)?;
+    let fetcher = build::fetcher(app, &chosen.options)?;
     let room = fetcher.work_dir()?;
-    let layers = Layers::of(&images, &options, &settings)?;
-    app.show_warnings(&layers.left);
-    let laid_out = build::laid_out(&options, &settings, &roots, &images, &layers, room.path())?;
+    let laid_out = build::laid_out(&chosen, room.path())?;
     let (cancel, told) = (Cancel::new()?, build::Fetched(app));
     let node: Arc<str> = "sources".into();
     let caller = Caller { node: &node, sink: &told, cancel: &cancel };

@@ -16,7 +16,7 @@ use crate::error::{Context as _, Error, Kind, Result};
 use crate::kolla::images::{self, Image, Status};
 use crate::kolla::layers::Layers;
 use crate::kolla::options::{self, Opt, Options};
-use crate::kolla::render::{self, Rendered};
+use crate::kolla::render;
 use crate::kolla::settings::Settings;
 use crate::kolla::tree::Tree;
 
@@ -46,7 +46,7 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
         }
         found => Tree::open(&found?)?,
     };
-    let (mut options, settings) = match read(app, &tree, &args.arguments)? {
+    let (options, settings) = match read(app, &tree, &args.arguments)? {
         Ok(read) => read,
         Err(error) => {
             let code = if error.use_stderr() { Kind::BadInput.exit_code() } else { 0 };
@@ -55,15 +55,13 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
             return Ok(code);
         }
     };
-    let roots = settings.roots(&tree);
-    let (rendered, images) = selected(app, &mut options, &settings, &roots)?;
-    let layers = Layers::of(&images, &options, &settings)?;
-    app.show_warnings(&layers.left);
+    let chosen = Chosen::of(app, &tree, options, settings)?;
+    let Chosen { options, images, layers, .. } = &chosen;
     if options.flag("template_only")? {
-        return template_only::run(app, &options, &settings, &roots, &rendered, &images, &layers);
+        return template_only::run(app, &chosen);
     }
     if let Some(path) = options.text("save_dependency")? {
-        fs::write(&path, images::dot(&images)).unusable(|| format!("cannot write {path}"))?;
+        fs::write(&path, images::dot(images)).unusable(|| format!("cannot write {path}"))?;
         app.say(&format!("the dependencies of the images are in {path}"));
         return Ok(0);
     }
@@ -78,28 +76,37 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
         return app.print(&lines).map(|()| 0);
     }
     if options.flag("list_dependencies")? {
-        return match images::dependencies(&images) {
+        return match images::dependencies(images) {
             Some(tree) => app.print(&tree.json(Some(2))).map(|()| 0),
             None => app.print("Nothing matched!\n").map(|()| 0),
         };
     }
-    build::run(app, &options, &settings, &roots, &images, &layers)
+    build::run(app, &chosen)
 }
 
-/// All templates as they are rendered, and what is to be built of them.
-fn selected(
-    app: &App,
-    options: &mut Options<'_>,
-    settings: &Settings,
-    roots: &[PathBuf],
-) -> Result<(Vec<Rendered>, Vec<Image>)> {
-    let rendered = render::render(settings, options, roots)?;
-    let names: BTreeSet<String> = rendered.iter().map(|image| image.name.clone()).collect();
-    options.unknown(&names);
-    app.show_warnings(&options.warnings);
-    let mut images = images::images(&rendered, settings);
-    images::select(&mut images, options, settings)?;
-    Ok((rendered, images))
+/// A tree's images, with what is asked for of them.
+pub struct Chosen<'t> {
+    pub options: Options<'t>,
+    pub settings: Settings,
+    pub roots: Vec<PathBuf>,
+    pub images: Vec<Image>,
+    pub layers: Layers,
+}
+
+impl<'t> Chosen<'t> {
+    /// What looks wrong is told.
+    fn of(app: &App, tree: &Tree, mut options: Options<'t>, settings: Settings) -> Result<Chosen<'t>> {
+        let roots = settings.roots(tree);
+        let rendered = render::render(&settings, &options, &roots)?;
+        let names: BTreeSet<String> = rendered.iter().map(|image| image.name.clone()).collect();
+        options.unknown(&names);
+        app.show_warnings(&options.warnings);
+        let mut images = images::images(rendered, &settings);
+        images::select(&mut images, &options, &settings)?;
+        let layers = Layers::of(&images, &options, &settings)?;
+        app.show_warnings(&layers.left);
+        Ok(Chosen { options, settings, roots, images, layers })
+    }
 }
 
 /// What files, the environment and the command line say, and what follows from it; or what is wrong with the command line.

@@ -1,49 +1,31 @@
 //! `--template-only`: the tree with its Dockerfiles, as kolla-build leaves it.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
 
 use crate::cli::App;
-use crate::error::{Context as _, Error, Result};
+use crate::cli::kolla_build::Chosen;
+use crate::error::{Context as _, Result};
+use crate::image::archive::staging;
 use crate::kolla::house;
-use crate::kolla::images::{Image, Status};
-use crate::kolla::layers::Layers;
-use crate::kolla::options::Options;
-use crate::kolla::render::Rendered;
-use crate::kolla::settings::Settings;
+use crate::kolla::images::Status;
 
 /// Writes the tree with its Dockerfiles, as far as they are selected.
-pub fn run(
-    app: &App,
-    options: &Options<'_>,
-    settings: &Settings,
-    roots: &[PathBuf],
-    rendered: &[Rendered],
-    images: &[Image],
-    layers: &Layers,
-) -> Result<u8> {
+pub fn run(app: &App, chosen: &Chosen<'_>) -> Result<u8> {
+    let Chosen { options, settings, roots, images, layers } = chosen;
     let target = super::work_dir(options)?.join("docker");
     for root in roots {
         house::copy(root, &target)?;
     }
     super::apt_files(options, &target.join("base"))?;
-    let status: BTreeMap<&Path, Status> = images.iter().map(|image| (image.path.as_path(), image.status)).collect();
-    for image in rendered {
+    for image in images {
         let dir = target.join(&image.path);
-        if status.get(image.path.as_path()) == Some(&Status::Matched) {
+        if image.status == Status::Matched {
             let path = dir.join("Dockerfile");
             fs::write(&path, &image.text).unusable(|| format!("cannot write {}", path.display()))?;
             house::patches(settings, &image.name, &dir)?;
         } else {
             // It may have been in the directory of another one.
-            match fs::remove_dir_all(&dir) {
-                Err(e) if e.kind() != ErrorKind::NotFound => {
-                    return Err(Error::unusable(format!("cannot remove {}", dir.display())).cause(e));
-                }
-                _ => {}
-            }
+            staging::remove(&dir).unusable(|| format!("cannot remove {}", dir.display()))?;
         }
     }
     for image in images {

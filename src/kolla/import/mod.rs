@@ -55,7 +55,7 @@ impl<'a> Side<'a> {
         let rendered = render::render(settings, options, roots)?;
         let mut lists: BTreeMap<String, Vec<(String, Vec<String>)>> =
             rendered.iter().map(|one| (one.name.clone(), one.lists.clone())).collect();
-        let mut all = images::images(&rendered, settings);
+        let mut all = images::images(rendered, settings);
         images::select(&mut all, options, settings)?;
         let parents: Vec<Option<String>> =
             all.iter().map(|image| image.parent.map(|number| all[number].name.clone())).collect();
