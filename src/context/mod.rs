@@ -16,12 +16,14 @@ use crate::image::digest::{Key, KeyHasher};
 mod glob;
 mod hash;
 mod ignore;
+mod parts;
 mod select;
 #[cfg(test)]
 mod tests;
 
 pub use hash::HashTable;
 use ignore::Matcher;
+pub use parts::Parts;
 
 /// From this many files on, hashing is shared by all threads.
 const MANY: usize = 16;
@@ -30,6 +32,7 @@ const MANY: usize = 16;
 #[derive(Debug)]
 pub struct Context {
     root: PathBuf,
+    parts: Parts,
     ignore_file: Option<PathBuf>,
     ignore: Matcher,
     /// Part of what is copied, unlike that of a directory which only happens to hold a context.
@@ -72,6 +75,11 @@ impl Context {
     /// `dockerfile` names the Dockerfile as this process would open it, or else within the context:
     /// `NAME.dockerignore` beside it wins over the context's own.
     pub fn open(root: &Path, dockerfile: Option<&Path>) -> Result<Arc<Context>> {
+        Context::of_parts(root, Parts::default(), dockerfile)
+    }
+
+    /// With what isn't below its root.
+    pub fn of_parts(root: &Path, parts: Parts, dockerfile: Option<&Path>) -> Result<Arc<Context>> {
         let metadata = fs::metadata(root).bad_input(|| format!("cannot read the context {}", root.display()))?;
         if !metadata.is_dir() {
             let hint = "name the directory that holds the files that are copied";
@@ -84,7 +92,7 @@ impl Context {
             beside.push(".dockerignore");
             candidates.push(PathBuf::from(beside));
         }
-        candidates.push(root.join(".dockerignore"));
+        candidates.push(parts.place(root, Path::new(".dockerignore")));
         let (mut ignore_file, mut ignore) = (None, Matcher::default());
         for path in candidates {
             match crate::text::read(&path) {
@@ -97,17 +105,28 @@ impl Context {
                 Err(e) => return Err(Error::bad_input(format!("cannot read {}", path.display())).cause(e)),
             }
         }
-        Ok(Arc::new(Context { root: root.to_path_buf(), ignore_file, ignore, root_mode_counts: false }))
+        Ok(Arc::new(Context { root: root.to_path_buf(), parts, ignore_file, ignore, root_mode_counts: false }))
     }
 
     /// A tree that is no build context and is seen whole, such as the root of another stage.
     pub fn whole(root: &Path) -> Arc<Context> {
         let root = root.to_path_buf();
-        Arc::new(Context { root, ignore_file: None, ignore: Matcher::default(), root_mode_counts: true })
+        let (parts, ignore) = (Parts::default(), Matcher::default());
+        Arc::new(Context { root, parts, ignore_file: None, ignore, root_mode_counts: true })
     }
 
+    /// The directory that the context is known by.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Where an entry's content is.
+    pub fn place(&self, entry: &Path) -> PathBuf {
+        self.parts.place(&self.root, entry)
+    }
+
+    pub fn has(&self, entry: &Path) -> bool {
+        self.parts.metadata(&self.root, entry).is_ok()
     }
 
     /// The file whose patterns are in force.
@@ -143,9 +162,10 @@ impl Context {
             .map(|entry| entry.path.as_path())
             .collect();
         let hash = |path: &&Path| {
-            let full = self.root.join(path);
-            fs::symlink_metadata(&full)
-                .and_then(|metadata| table.digest(&full, &metadata))
+            let full = self.place(path);
+            self.parts
+                .of(&full)
+                .and_then(|metadata| table.digest(&self.parts.real(&full)?, &metadata))
                 .bad_input(|| format!("cannot read {}", full.display()))
         };
         let hashes: Vec<_> = if files.len() < MANY {

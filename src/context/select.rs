@@ -30,9 +30,7 @@ impl Context {
         // Docker takes nothing of a pivot that nothing stands behind, and of patterns that match nothing; a name has
         // to be there.
         if pattern != "." && !glob::has_wildcards(pivot) && !glob::has_wildcards(pattern) {
-            let excluded = |one: &Selected| {
-                !excludes.is_empty() && self.root().join(&one.root).join(pattern).symlink_metadata().is_ok()
-            };
+            let excluded = |one: &Selected| !excludes.is_empty() && self.has(&one.root.join(pattern));
             selected.retain(|one| one.entries.iter().any(|entry| entry.path != one.root) || excluded(one));
         }
         Ok(selected)
@@ -81,7 +79,7 @@ impl Context {
         let mut base: PathBuf = before.iter().collect();
         if wild.is_empty() {
             // A backslash may be part of the name, or protect what would otherwise be a wildcard.
-            if pattern.contains('\\') && fs::symlink_metadata(self.root().join(&base)).is_err() {
+            if pattern.contains('\\') && !self.has(&base) {
                 base = before.iter().map(|part| glob::unescape(part)).collect();
             }
             return Ok(vec![base]);
@@ -105,7 +103,7 @@ impl Context {
                 return Ok(());
             }
         }
-        match fs::symlink_metadata(self.root().join(directory)) {
+        match self.metadata(directory) {
             Ok(metadata) if metadata.is_dir() => {}
             _ => return Ok(()),
         }
@@ -118,7 +116,7 @@ impl Context {
                 self.expand(&path, rest, names)?;
                 continue;
             }
-            let is_directory = fs::symlink_metadata(self.root().join(&path)).is_ok_and(|m| m.is_dir());
+            let is_directory = self.metadata(&path).is_ok_and(|m| m.is_dir());
             // Of a directory, something below may not be left out.
             if is_directory || !self.ignored(&path).0 {
                 names.push(path);
@@ -128,13 +126,8 @@ impl Context {
     }
 
     fn list(&self, directory: &Path) -> Result<Vec<OsString>> {
-        let full = self.root().join(directory);
-        let names = fs::read_dir(&full).and_then(|entries| {
-            entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<io::Result<Vec<_>>>()
-        });
-        let mut names = names.bad_input(|| format!("cannot read the directory {}", full.display()))?;
-        names.sort();
-        Ok(names)
+        let names = self.parts.list(self.root(), directory);
+        names.bad_input(|| format!("cannot read the directory {}", self.place(directory).display()))
     }
 
     /// Where `path` is once all links are followed; they never lead out of the context. None when there is nothing,
@@ -157,13 +150,14 @@ impl Context {
                 _ => continue,
             }
             real.push(&name);
-            let full = self.root().join(&real);
-            let metadata = match fs::symlink_metadata(&full) {
+            let metadata = match self.metadata(&real) {
                 Ok(metadata) => metadata,
                 Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                     return Ok(None);
                 }
-                Err(e) => return Err(Error::bad_input(format!("cannot read {}", full.display())).cause(e)),
+                Err(e) => {
+                    return Err(Error::bad_input(format!("cannot read {}", self.place(&real).display())).cause(e));
+                }
             };
             if metadata.is_dir() {
                 continue;
@@ -176,6 +170,7 @@ impl Context {
                 if links > MOST_LINKS {
                     return Err(Error::bad_input(format!("{} leads in a circle", self.root().join(path).display())));
                 }
+                let full = self.place(&real);
                 let target = fs::read_link(&full).bad_input(|| format!("cannot read {}", full.display()))?;
                 real.pop();
                 for part in target.iter().rev() {
@@ -186,6 +181,10 @@ impl Context {
             }
         }
         Ok(Some(real))
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<fs::Metadata> {
+        self.parts.metadata(self.root(), path)
     }
 
     /// What .dockerignore says about a path, and the state for what is below it.
@@ -243,8 +242,8 @@ impl Walk<'_> {
     }
 
     fn visit(&mut self, path: &Path, above: &States) -> Result<()> {
-        let full = self.context.root().join(path);
-        let metadata = fs::symlink_metadata(&full).bad_input(|| format!("cannot read {}", full.display()))?;
+        let full = self.context.place(path);
+        let metadata = self.context.parts.of(&full).bad_input(|| format!("cannot read {}", full.display()))?;
         let text = path.to_string_lossy();
         let below = path.strip_prefix(self.root).unwrap_or(path).to_string_lossy();
         let (ignored, ignore) = match text.as_ref() {

@@ -1,5 +1,7 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 
+use proptest::prelude::*;
+
 use super::*;
 
 /// A tree of files that hold their own names; `link -> target` for links, a slash at the end for directories.
@@ -303,4 +305,66 @@ fn parents_see_through_dockerignore() {
     let dir = tree(&["a/b/one.c", "a/b/two.c", "a/c/three.c"]);
     fs::write(dir.path().join(".dockerignore"), "a/b\n!a/b/two.c\n").unwrap();
     assert_eq!(parents(&open(&dir), ".", "**/*.c", &[]), ["a/", "a/b/", "a/b/two.c", "a/c/", "a/c/three.c"]);
+}
+
+/// What is put together is what would have been copied together.
+fn copied(parts: &Parts, root: &Path) -> tempfile::TempDir {
+    fn copy(from: &Path, to: &Path) {
+        let metadata = fs::metadata(from).unwrap();
+        if metadata.is_dir() {
+            fs::create_dir_all(to).unwrap();
+            for entry in fs::read_dir(from).unwrap() {
+                let name = entry.unwrap().file_name();
+                copy(&from.join(&name), &to.join(&name));
+            }
+            fs::set_permissions(to, metadata.permissions()).unwrap();
+        } else {
+            fs::copy(from, to).unwrap();
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for from in parts.below.iter().rev().map(PathBuf::as_path).chain([root]) {
+        copy(from, dir.path());
+    }
+    for (name, from) in &parts.put {
+        copy(from, &dir.path().join(name));
+    }
+    dir
+}
+
+proptest! {
+    #[test]
+    fn parts_are_what_a_copy_of_them_would_be(
+        places in prop::collection::vec(prop::collection::btree_map("[ab]/[cd]/[ef]|[ab]/[gh]|[ij]", "[xy]", 0..6), 3),
+        modes in prop::collection::vec(0o700u32..0o777, 3),
+        pattern in prop::sample::select(vec![".", "a", "*", "b/c", "?/g", "i", "put", "put/*", "*/c/e", "link", "a/../b"]),
+    ) {
+        let dirs: Vec<_> = places
+            .iter()
+            .zip(&modes)
+            .map(|(files, mode)| {
+                let names: Vec<&str> = files.keys().map(String::as_str).collect();
+                let dir = tree(&names);
+                for (name, text) in files {
+                    fs::write(dir.path().join(name), text).unwrap();
+                    fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(*mode)).unwrap();
+                }
+                if let Some(first) = names.first() {
+                    symlink(first, dir.path().join("link")).unwrap();
+                }
+                dir
+            })
+            .collect();
+        let put = [("put".into(), dirs[2].path().to_owned())].into();
+        let parts = Parts { below: vec![dirs[1].path().to_owned()], put, follows: true };
+        let copy = copied(&parts, dirs[0].path());
+        let [seen, copied] = [
+            Context::of_parts(dirs[0].path(), parts, None).unwrap(),
+            Context::of_parts(copy.path(), Parts::default(), None).unwrap(),
+        ];
+        let [a, b] = [&seen, &copied].map(|context| context.select(pattern, &[]).unwrap());
+        prop_assert_eq!(&a, &b);
+        let table = HashTable::default();
+        prop_assert_eq!(seen.digest(&a, &table).unwrap(), copied.digest(&b, &table).unwrap());
+    }
 }

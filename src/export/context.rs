@@ -20,7 +20,7 @@ pub fn write(context: &Context, everything: bool, dir: &str, rendering: &mut Ren
         if !everything && DEFINITION.iter().any(|name| entry.path.as_os_str() == *name) {
             continue;
         }
-        let from = context.root().join(&entry.path);
+        let from = context.place(&entry.path);
         let (bytes, mode) = match &entry.kind {
             // They are there with what is in them.
             EntryKind::Directory => continue,
