@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::diag::{Diagnostic, Diagnostics, Place, SourceFile};
 use crate::engine::Check;
 
+use super::given::Given;
 use super::names;
 use super::overlay::{Additions, Overlay, Tried, What};
 use super::pattern::Pattern;
@@ -51,6 +52,8 @@ pub(super) struct Folder {
     pub toml: bool,
     pub template: bool,
     pub dockerfile: bool,
+    /// What is in it, when it isn't there itself.
+    pub given: Option<Arc<Given>>,
 }
 
 /// The definition, if there is enough of it, and what is wrong with it.

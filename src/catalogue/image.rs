@@ -21,7 +21,11 @@ pub(super) fn load_image(folder: &Folder, house: &House) -> Loaded<ImageDef> {
     if !folder.toml {
         return dockerfile_only(folder, house, problems);
     }
-    match read(&folder.dir.join("image.toml"), &mut problems) {
+    let file = match &folder.given {
+        Some(given) => Some(given.definition.clone()),
+        None => read(&folder.dir.join("image.toml"), &mut problems),
+    };
+    match file {
         Some(file) => read_image(folder, house, file, problems),
         None => Loaded::failed(problems),
     }
@@ -70,6 +74,7 @@ pub(super) fn read_image(
         volumes: head.volumes,
         vars: body.vars,
         additions,
+        given: folder.given.clone(),
         places: Places(places),
         tree: Arc::new(entries),
     };
@@ -227,6 +232,7 @@ pub(super) fn from_dockerfile(name: &str, context: &Path, file: Arc<SourceFile>)
         volumes: Vec::new(),
         vars: toml::Table::new(),
         additions: Additions::default(),
+        given: None,
         places: Places::default(),
         tree: Arc::default(),
     }

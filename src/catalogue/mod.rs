@@ -18,6 +18,7 @@ mod check;
 pub(crate) mod definition;
 mod explain;
 mod fit;
+mod given;
 mod image;
 mod init;
 pub(crate) mod names;
@@ -34,6 +35,7 @@ pub(crate) mod tree;
 pub mod types;
 
 pub use base::parse_reference;
+pub use given::Given;
 pub use init::init;
 pub use names::registry_of;
 pub use overlay::{Additions, Block, Patch};
@@ -48,6 +50,16 @@ use definition::{Folder, House, Loaded};
 impl Catalogue {
     /// Reads the catalogue at `root` (the directory with `kollage.toml`).
     pub fn load(root: &Path, overrides: &Overrides, config: &ConfigFiles) -> Result<Catalogue, Diagnostics> {
+        Catalogue::with(root, &[], overrides, config)
+    }
+
+    /// With images that are in no file, besides those that are.
+    pub fn with(
+        root: &Path,
+        given: &[Arc<Given>],
+        overrides: &Overrides,
+        config: &ConfigFiles,
+    ) -> Result<Catalogue, Diagnostics> {
         let mut problems = Diagnostics::default();
         let mut house = House::new(root);
         house.recipes = Some(recipes(&house, &mut problems));
@@ -63,7 +75,8 @@ impl Catalogue {
         let houses = self::houses(house, &mut problems);
 
         let mut tried = Vec::new();
-        let images = folders(&houses, "images", &mut problems);
+        let mut images = folders(&houses, "images", &mut problems);
+        images.extend(houses.first().into_iter().flat_map(|house| given.iter().map(move |one| (one.folder(), house))));
         let (images, broken_images) = gather(&images, image::load_image, |i| &i.name, &mut tried, &mut problems);
         let image_names = images.keys().chain(&broken_images).cloned().collect();
         let plugins = folders(&houses, "plugins", &mut problems);
@@ -236,7 +249,7 @@ pub fn check_text(name: &str, text: &str) -> Diagnostics {
     let file = SourceFile::new(name, text);
     let house = House::new(Path::new("."));
     let dir = Path::new("images/image").to_owned();
-    let folder = Folder { name: "image".into(), dir, toml: true, template: false, dockerfile: false };
+    let folder = Folder { name: "image".into(), dir, toml: true, template: false, dockerfile: false, given: None };
     let problems = match name {
         "image.toml" => image::read_image(&folder, &house, file, Diagnostics::default()).problems,
         "plugin.toml" => plugin::read_plugin(&folder, &house, file, Diagnostics::default()).problems,
@@ -351,6 +364,7 @@ fn house_folders(house: &House, below: &str, problems: &mut Diagnostics) -> Vec<
             dockerfile: has("Dockerfile"),
             name,
             dir: path.clone(),
+            given: None,
         };
         if folder.toml || (below == "images" && folder.dockerfile) {
             folders.push(folder);

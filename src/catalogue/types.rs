@@ -15,6 +15,7 @@ use crate::lock::Lock;
 use crate::template::Changed;
 
 use super::definition;
+use super::given::Given;
 use super::names::{self, Requirement};
 use super::overlay::{Additions, Touched};
 use super::pattern::Pattern;
@@ -265,6 +266,8 @@ pub struct ImageDef {
     pub volumes: Vec<String>,
     pub vars: toml::Table,
     pub additions: Additions,
+    /// What is in its folder, when that isn't there.
+    pub(crate) given: Option<Arc<Given>>,
     /// By dotted path: `image.parent`, `packages.deb.0`, `plugins.default.0`, `check.0.run`.
     pub places: Places,
     /// What was read, after overlays and the release.

@@ -3,7 +3,6 @@
 use crate::cli::App;
 use crate::cli::args::{GraphArgs, GraphFormat};
 use crate::cli::kolla_build::lent;
-use crate::cli::workspace::Workspace;
 use crate::error::Result;
 use crate::graph::draw;
 use crate::graph::node::Graph;
@@ -11,7 +10,7 @@ use crate::report::svg::{Drawing, DrawnEdge, DrawnNode};
 
 pub fn run(app: &App, args: &GraphArgs) -> Result<u8> {
     let lent = lent(app, &args.tree)?;
-    let workspace = Workspace::load(&lent.global, &app.env, &args.select, &args.settings)?;
+    let workspace = lent.workspace(app, &args.select, &args.settings)?;
     app.show_warnings(&workspace.catalogue.warnings);
     let graph = workspace.graph()?;
     match args.format {

@@ -13,7 +13,7 @@ use crate::report::table::{Cell, Table};
 
 pub fn run(app: &App, args: &List) -> Result<u8> {
     let lent = lent(app, &args.tree)?;
-    let workspace = Workspace::load(&lent.global, &app.env, &args.select, &args.settings)?;
+    let workspace = lent.workspace(app, &args.select, &args.settings)?;
     app.show_warnings(&workspace.catalogue.warnings);
     let (table, value) = match args.what {
         ListWhat::Images => images(&workspace),

@@ -10,7 +10,7 @@ use crate::cli::kolla_build::lent;
 use crate::cli::machine::{self, Builder, EngineFlags};
 use crate::cli::no_cache::no_cache;
 use crate::cli::outcome;
-use crate::cli::workspace::{Workspace, store_path, wrong_definitions};
+use crate::cli::workspace::{store_path, wrong_definitions};
 use crate::context::HashTable;
 use crate::error::{Error, Result};
 use crate::event::Cancel;
@@ -36,13 +36,13 @@ fn explain(app: &App, catalogue: &Catalogue, name: &str) -> Result<u8> {
 
 pub fn run(app: &App, args: &Plan) -> Result<u8> {
     let lent = lent(app, &args.tree)?;
-    let workspace = Workspace::load(&lent.global, &app.env, &args.select, &args.settings)?;
+    let workspace = lent.workspace(app, &args.select, &args.settings)?;
     app.show_warnings(&workspace.catalogue.warnings);
     if let Some(name) = &args.explain {
         return explain(app, &workspace.catalogue, name);
     }
     let mut graph = workspace.graph()?;
-    graph.awaited = lent.awaited;
+    graph.awaited = lent.view.awaited;
     app.show_warnings(&graph.warnings());
     let store = machine::open_store(&store_path(&app.global, &app.env)?)?;
     let settings = &workspace.catalogue.settings;

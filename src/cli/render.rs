@@ -6,14 +6,13 @@ use std::path::Path;
 use crate::cli::App;
 use crate::cli::args::Render;
 use crate::cli::kolla_build::lent;
-use crate::cli::workspace::Workspace;
 use crate::context::EntryKind;
 use crate::error::{Context as _, Error, Result};
 use crate::graph::node::{Node, Spec};
 
 pub fn run(app: &App, args: &Render) -> Result<u8> {
     let lent = lent(app, &args.tree)?;
-    let workspace = Workspace::load(&lent.global, &app.env, &args.select, &args.settings)?;
+    let workspace = lent.workspace(app, &args.select, &args.settings)?;
     app.show_warnings(&workspace.catalogue.warnings);
     let graph = workspace.graph()?;
     let selected = graph.nodes.iter().filter(|node| node.selected);
@@ -49,7 +48,7 @@ fn write(node: &Node, spec: &Spec, dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).unusable(say)?;
     for selected in spec.context.select(".", &[]).map_err(|e| e.context(format!("cannot read {}", node.name)))? {
         for entry in &selected.entries {
-            let (from, to) = (spec.context.root().join(&entry.path), dir.join(&entry.path));
+            let (from, to) = (spec.context.place(&entry.path), dir.join(&entry.path));
             match &entry.kind {
                 EntryKind::Directory => fs::create_dir_all(&to).unusable(say)?,
                 EntryKind::File => fs::copy(&from, &to).map(drop).unusable(say)?,

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::catalogue::{self, Catalogue, ConfigFiles, Overrides};
+use crate::catalogue::{self, Catalogue, ConfigFiles, Given, Overrides};
 use crate::cli::args::{self, Global, Select, Settings};
 use crate::cli::environment::Environment;
 use crate::cli::machine;
@@ -87,10 +88,21 @@ pub struct Workspace {
 
 impl Workspace {
     pub fn load(global: &Global, env: &Environment, which: &Select, settings: &Settings) -> Result<Workspace> {
+        Workspace::with(global, &[], env, which, settings)
+    }
+
+    /// With images that are in no file, besides those of the catalogue.
+    pub fn with(
+        global: &Global,
+        given: &[Arc<Given>],
+        env: &Environment,
+        which: &Select,
+        settings: &Settings,
+    ) -> Result<Workspace> {
         let root = catalogue_root(global)?;
         let overrides = overrides(env, which, settings)?;
         let files = config_files(env);
-        let catalogue = Catalogue::load(&root, &overrides, &files).map_err(wrong_definitions)?;
+        let catalogue = Catalogue::with(&root, given, &overrides, &files).map_err(wrong_definitions)?;
         let selection = Selection { profiles: which.profiles.clone(), patterns: which.patterns.clone() };
         let selected = select(&catalogue, &selection)?;
         let platforms = platforms(settings, &catalogue.settings)?;

@@ -123,12 +123,9 @@ fn prepare(
 ) -> Result<Prepared, Diagnostics> {
     let dockerfile = Arc::new(dockerfile::parse(&rendered.dockerfile)?);
     let resolved = dockerfile::resolve(&dockerfile, inputs)?;
-    let context = open_context(&rendered.context, rendered.dockerfile.path())?;
+    let context = Context::of_parts(&rendered.context, rendered.parts, Some(rendered.dockerfile.path()))
+        .map_err(|error| one(Diagnostic::error(error.to_string())))?;
     Ok(Prepared { name: name.to_owned(), resolved, context, labels, checks })
-}
-
-fn open_context(root: &Path, dockerfile: &Path) -> Result<Arc<Context>, Diagnostics> {
-    Context::open(root, Some(dockerfile)).map_err(|error| one(Diagnostic::error(error.to_string())))
 }
 
 /// What a name in a Dockerfile means: `keystone` and `namespace/keystone:tag` are the catalogue's image.

@@ -229,7 +229,8 @@ impl<'a> Planner<'a> {
         let root = spec.context.root();
         // Paths are ordered by their components, so that those below a directory are next to each other.
         let mut own = self.graph.awaited.range(root.to_owned()..).take_while(|(path, _)| path.starts_with(root));
-        own.find(|(path, _)| !path.exists()).map(|(_, remote)| remote)
+        let there = |path: &Path| path.strip_prefix(root).is_ok_and(|name| spec.context.has(name));
+        own.find(|(path, _)| !there(path)).map(|(_, remote)| remote)
     }
 
     /// The whole plan, in the order of the graph; or every problem that can be found before anything is built.

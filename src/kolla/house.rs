@@ -2,7 +2,8 @@
 //! copies, and the labels that Kolla gives it. From there on there is one graph, one plan and one engine interface.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
@@ -16,40 +17,45 @@ use crate::kolla::settings::Settings;
 /// Where Kolla's own images are told to come from.
 const HOME: &str = "https://opendev.org/openstack/kolla";
 
-/// Writes the catalogue into `to`, where an earlier one may be. `roots` are the tree's directories, later ones over
-/// earlier ones. Gives the folder of each image.
+/// What all images of a catalogue have in common.
+pub struct House<'a> {
+    pub settings: &'a Settings,
+    /// The tree's directories, later ones over earlier ones.
+    pub roots: &'a [PathBuf],
+    pub layers: &'a Layers,
+}
+
+/// Writes the catalogue into `to`, where an earlier one may be. Gives the folder of each image.
 pub fn write(
+    house: &House<'_>,
     to: &Path,
     images: &[Image],
-    settings: &Settings,
-    roots: &[PathBuf],
     build_args: &[(String, String)],
-    layers: &Layers,
 ) -> Result<BTreeMap<String, PathBuf>> {
     let all = to.join("images");
     fs::create_dir_all(&all).unusable(|| format!("cannot make {}", all.display()))?;
     let matched: Vec<&Image> = images.iter().filter(|image| image.status == Status::Matched).collect();
-    let folders: BTreeMap<String, PathBuf> = matched
-        .par_iter()
-        .map(|image| {
-            let dir = all.join(name(image, settings));
-            let _ = fs::remove_dir_all(&dir);
-            for from in roots.iter().map(|root| root.join(&image.path)).filter(|from| from.is_dir()) {
-                copy(&from, &dir)?;
-            }
-            definition(image, settings, &dir, layers)?;
-            Ok((image.name.clone(), dir))
-        })
-        .collect::<Result<_>>()?;
+    let folders: BTreeMap<String, PathBuf> =
+        matched.par_iter().map(|image| Ok((image.name.clone(), folder(house, &all, image)?))).collect::<Result<_>>()?;
     let kept: BTreeSet<&PathBuf> = folders.values().collect();
     for entry in fs::read_dir(&all).unusable(|| format!("cannot read {}", all.display()))?.flatten() {
         if !kept.contains(&entry.path()) {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
-    let path = to.join("kollage.toml");
-    fs::write(&path, project(settings, build_args, layers)).unusable(|| format!("cannot write {}", path.display()))?;
+    write_project(house, to, build_args)?;
     Ok(folders)
+}
+
+/// One image's folder below `all`.
+pub(super) fn folder(house: &House<'_>, all: &Path, image: &Image) -> Result<PathBuf> {
+    let dir = all.join(name(image, house.settings));
+    let _ = fs::remove_dir_all(&dir);
+    for from in house.roots.iter().map(|root| root.join(&image.path)).filter(|from| from.is_dir()) {
+        copy(&from, &dir)?;
+    }
+    definition(house, image, &dir)?;
+    Ok(dir)
 }
 
 /// What an image is called in the catalogue.
@@ -57,7 +63,14 @@ pub fn name(image: &Image, settings: &Settings) -> String {
     format!("{}{}", settings.image_name_prefix, image.name)
 }
 
-fn project(settings: &Settings, build_args: &[(String, String)], layers: &Layers) -> String {
+/// `kollage.toml`
+pub(super) fn write_project(house: &House<'_>, to: &Path, build_args: &[(String, String)]) -> Result<()> {
+    let path = to.join("kollage.toml");
+    fs::write(&path, project(house, build_args)).unusable(|| format!("cannot write {}", path.display()))
+}
+
+fn project(house: &House<'_>, build_args: &[(String, String)]) -> String {
+    let House { settings, layers, .. } = house;
     let mut build = toml::Table::new();
     build.insert("namespace".into(), settings.namespace.clone().into());
     build.insert("tag".into(), settings.tag.clone().into());
@@ -75,14 +88,10 @@ fn project(settings: &Settings, build_args: &[(String, String)], layers: &Layers
     toml::to_string(&project).unwrap_or_default()
 }
 
-fn definition(image: &Image, settings: &Settings, dir: &Path, layers: &Layers) -> Result<()> {
-    let mut about = toml::Table::new();
-    about.insert("kind".into(), if image.children.is_empty() { "service" } else { "base" }.into());
-    about.insert("summary".into(), summary(&image.name).into());
+fn definition(house: &House<'_>, image: &Image, dir: &Path) -> Result<()> {
     let say = || format!("cannot write the definition of {}", image.name);
     // Dockerfiles have no word for it.
-    if let Some(from) = own_base(&image.parent_name) {
-        about.insert("from".into(), from.into());
+    if own_base(&image.parent_name).is_some() {
         let text = image.text.replacen(&image.parent_name, "{% endraw %}{{ parent }}{% raw %}", 1);
         let path = dir.join(TEMPLATE);
         fs::write(path, format!("{{% raw %}}{text}{{% endraw %}}")).unusable(say)?;
@@ -90,10 +99,21 @@ fn definition(image: &Image, settings: &Settings, dir: &Path, layers: &Layers) -
         let _ = fs::remove_file(dir.join(TEMPLATE));
         fs::write(dir.join("Dockerfile"), &image.text).unusable(say)?;
     }
+    fs::write(dir.join("image.toml"), described(house, image)?).unusable(say)
+}
+
+/// What `image.toml` says.
+pub(super) fn described(house: &House<'_>, image: &Image) -> Result<String> {
+    let mut about = toml::Table::new();
+    about.insert("kind".into(), if image.children.is_empty() { "service" } else { "base" }.into());
+    about.insert("summary".into(), summary(&image.name).into());
+    if let Some(from) = own_base(&image.parent_name) {
+        about.insert("from".into(), from.into());
+    }
     let mut definition = toml::Table::new();
     definition.insert("image".into(), about.into());
-    definition.insert("labels".into(), labels(&image.name, settings).into());
-    let plugins: Vec<String> = layers.names(&image.name).into_iter().map(str::to_owned).collect();
+    definition.insert("labels".into(), labels(&image.name, house.settings).into());
+    let plugins: Vec<String> = house.layers.names(&image.name).into_iter().map(str::to_owned).collect();
     if !plugins.is_empty() {
         let mut rules = toml::Table::new();
         rules.insert("accept".into(), plugins.clone().into());
@@ -102,8 +122,7 @@ fn definition(image: &Image, settings: &Settings, dir: &Path, layers: &Layers) -
         rules.insert("inherited".into(), true.into());
         definition.insert("plugins".into(), rules.into());
     }
-    let text = toml::to_string(&definition).map_err(|e| Error::failed(say()).cause(e))?;
-    fs::write(dir.join("image.toml"), text).unusable(say)
+    toml::to_string(&definition).failed(|| format!("cannot write down what {} is", image.name))
 }
 
 /// A base that no registry has to be asked for, without the tag that Kolla puts behind every base.
@@ -130,7 +149,7 @@ pub fn labels(image: &str, settings: &Settings) -> toml::Table {
     labels.into_iter().map(|(key, value)| (format!("org.opencontainers.image.{key}"), value.into())).collect()
 }
 
-/// Copies a directory over another; links become what they lead to, as in Kolla.
+/// Copies a directory over another, with modes; links become what they lead to, as in Kolla.
 pub fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).unusable(|| format!("cannot make {}", to.display()))?;
     let entries =
@@ -144,7 +163,10 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
             fs::copy(&path, &target).unusable(|| format!("cannot copy {}", path.display()))?;
         }
     }
-    Ok(())
+    // At the end: it may be one that nothing may be written into.
+    let mode = fs::metadata(from).map(|metadata| metadata.permissions().mode() & 0o7777 | 0o700);
+    let given = mode.and_then(|mode| fs::set_permissions(to, Permissions::from_mode(mode)));
+    given.unusable(|| format!("cannot set the mode of {}", to.display()))
 }
 
 /// Where an image's patches are, and the file that says their order.

@@ -4,7 +4,8 @@
 //! release can be told, `ini` how a file tells it; `settings` is what follows from them, `render` what Kolla's templates
 //! give then (`images` which of them are built), with `dialect` for what Jinja2 does otherwise than minijinja, `refused`
 //! for what cannot be made equal, and `repos` for the functions of templates. `sources` fetches what images are made from,
-//! `house` writes it all down as a catalogue of Kollage's, which is built like any other; `layers`
+//! `house` writes it all down as a catalogue of Kollage's, which is built like any other, and `view` is the same without the
+//! writing, for what only looks at it; `layers`
 //! puts plugins above their images there, where `install` finds that it can be done. `import` writes a catalogue that needs Kolla
 //! no more; `pieces` are the instructions of a Dockerfile as both read them.
 
@@ -26,4 +27,5 @@ pub mod sources;
 pub mod tree;
 pub mod value;
 mod version;
+pub mod view;
 mod yaml;

@@ -166,40 +166,68 @@ pub fn write(sources: &Sources, dir: &Path, by: &By<'_>) -> Result<()> {
     sources.bundles().into_iter().try_for_each(|(what, all)| bundle(what, all, dir, by))
 }
 
-/// The same as far as nothing has to be fetched for it, and the files of which something has to be asked: those that are
-/// written are what the store has of them.
-pub fn at_hand(sources: &Sources, dir: &Path, by: &By<'_>) -> Result<Vec<(PathBuf, Remote)>> {
-    let mut awaited = Vec::new();
-    if let Some(source) = &sources.own {
-        let path = dir.join(source.archive());
-        if source.remote().is_none_or(|remote| by.fetcher.has(&remote)) {
-            archive(source, &path, by)?;
-        }
-        awaited.extend(source.remote().map(|remote| (path, remote)));
+/// One file of those, as far as nothing has to be fetched for it.
+pub struct AtHand {
+    pub name: String,
+    /// Where it is; None: something has to be fetched first.
+    pub file: Option<PathBuf>,
+    /// Something that has to be asked for it: if it is there, it is what the store has.
+    pub remote: Option<Remote>,
+}
+
+/// Those of an image that are `wanted`. What has to be written is written into `dir`, and an archive of nothing is in
+/// `empties`.
+pub fn at_hand(
+    sources: &Sources,
+    wanted: &dyn Fn(&str) -> bool,
+    dir: &Path,
+    empties: &Path,
+    by: &By<'_>,
+) -> Result<Vec<AtHand>> {
+    let mut found = Vec::new();
+    let made = || fs::create_dir_all(dir).unusable(|| format!("cannot make {}", dir.display()));
+    if let Some(source) = sources.own.as_ref().filter(|source| wanted(&source.archive())) {
+        let (name, remote) = (source.archive(), source.remote());
+        let file = match remote.as_ref().is_none_or(|remote| by.fetcher.has(remote)) {
+            true => Some(made().and_then(|()| ready(source, &dir.join(&name), by))?),
+            false => None,
+        };
+        found.push(AtHand { name, file, remote });
     }
-    for (what, all) in sources.bundles() {
-        awaited.extend(bundle_at_hand(what, all, dir, by)?);
+    for (what, all) in sources.bundles().into_iter().filter(|(what, _)| wanted(&bundled(what))) {
+        found.push(match all {
+            [] => AtHand { name: bundled(what), file: Some(empties.join(bundled(what))), remote: None },
+            all => made().and_then(|()| bundle_at_hand(what, all, dir, by))?,
+        });
     }
-    Ok(awaited)
+    Ok(found)
+}
+
+/// The archives of nothing.
+pub fn empties(dir: &Path) -> Result<()> {
+    let none = Sources::default();
+    none.bundles().into_iter().try_for_each(|(what, _)| empty(what, &dir.join(bundled(what))))
 }
 
 /// A bundle as far as nothing has to be fetched for it, and what has to be asked for it.
-pub fn bundle_at_hand(what: &str, all: &[Source], dir: &Path, by: &By<'_>) -> Result<Option<(PathBuf, Remote)>> {
+pub fn bundle_at_hand(what: &str, all: &[Source], dir: &Path, by: &By<'_>) -> Result<AtHand> {
     let remotes = || all.iter().filter_map(Source::remote);
     let missing = remotes().find(|remote| !by.fetcher.has(remote));
-    if missing.is_none() {
-        bundle(what, all, dir, by)?;
-    }
-    Ok(missing.or_else(|| remotes().next()).map(|remote| (bundled(what, dir), remote)))
+    let name = bundled(what);
+    let file = match missing {
+        Some(_) => None,
+        None => bundle(what, all, dir, by).map(|()| Some(dir.join(&name)))?,
+    };
+    Ok(AtHand { name, file, remote: missing.or_else(|| remotes().next()) })
 }
 
-fn bundled(what: &str, dir: &Path) -> PathBuf {
-    dir.join(format!("{what}-archive"))
+fn bundled(what: &str) -> String {
+    format!("{what}-archive")
 }
 
 /// Plugins or additions beside each other, in one archive.
 pub fn bundle(what: &str, all: &[Source], dir: &Path, by: &By<'_>) -> Result<()> {
-    let to = bundled(what, dir);
+    let to = dir.join(bundled(what));
     if all.is_empty() {
         return empty(what, &to);
     }
@@ -215,13 +243,20 @@ pub fn bundle(what: &str, all: &[Source], dir: &Path, by: &By<'_>) -> Result<()>
 }
 
 fn archive(source: &Source, to: &Path, by: &By<'_>) -> Result<()> {
-    let copied = |from: &Path| {
-        fs::copy(from, to).map(drop).unusable(|| format!("cannot copy {} to {}", from.display(), to.display()))
-    };
+    let from = ready(source, to, by)?;
+    if from == to {
+        return Ok(());
+    }
+    fs::copy(&from, to).map(drop).unusable(|| format!("cannot copy {} to {}", from.display(), to.display()))
+}
+
+/// Where the archive is: a file that is it already, or `to`, where it was written.
+fn ready(source: &Source, to: &Path, by: &By<'_>) -> Result<PathBuf> {
+    let written = |()| to.to_owned();
     let failed = |e: Error| source.failed(e);
     match &source.kind {
-        Kind::Local(path) if path.is_dir() => pack(path, &last(path), to),
-        Kind::Local(path) => copied(path),
+        Kind::Local(path) if path.is_dir() => pack(path, &last(path), to).map(written),
+        Kind::Local(path) => Ok(path.clone()),
         Kind::Url(file) => {
             let pin = by.pin(Remote::File(file.clone())).map_err(failed)?;
             let Pin::File { digest, .. } = &pin else { return Err(Error::failed("a file without a digest")) };
@@ -233,13 +268,13 @@ fn archive(source: &Source, to: &Path, by: &By<'_>) -> Result<()> {
                 }
                 _ => failed(e),
             })?;
-            copied(&fetched.path)
+            Ok(fetched.path)
         }
         Kind::Git(address) => {
             let pin = by.pin(Remote::Git(address.clone())).map_err(failed)?;
             let room = by.fetcher.work_dir()?;
             by.fetcher.checkout(address, &pin, Keep::History, room.path(), by.caller).map_err(failed)?;
-            pack(&fetch::tree(room.path()), &checked_out(source, address), to)
+            pack(&fetch::tree(room.path()), &checked_out(source, address), to).map(written)
         }
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::catalogue::{Additions, Catalogue, ImageDef, Parent, PluginDef, Recipe};
+use crate::context::Parts;
 use crate::diag::{Diagnostic, Diagnostics, SourceFile};
 
 mod changed;
@@ -26,6 +27,7 @@ pub struct Rendered {
     /// Its path is that of the plain Dockerfile, or for rendered text where it would be, marked as rendered.
     pub dockerfile: Arc<SourceFile>,
     pub context: PathBuf,
+    pub parts: Parts,
 }
 
 pub fn render_image(catalogue: &Catalogue, image: &ImageDef) -> Result<Rendered, Diagnostics> {
@@ -80,7 +82,9 @@ fn patched(owner: &str, additions: &Additions, rendered: Rendered) -> Result<Ren
 
 fn plain(image: &ImageDef, path: &Path) -> Result<Rendered, Diagnostics> {
     // A definition that is nothing but a Dockerfile was read when the catalogue was loaded.
-    let dockerfile = if image.file.path == path {
+    let dockerfile = if let Some(given) = &image.given {
+        given.dockerfile.clone()
+    } else if image.file.path == path {
         image.file.clone()
     } else {
         match crate::text::read_to_string(path) {
@@ -91,7 +95,8 @@ fn plain(image: &ImageDef, path: &Path) -> Result<Rendered, Diagnostics> {
             }
         }
     };
-    Ok(Rendered { dockerfile, context: image.dir.clone() })
+    let parts = image.given.as_ref().map(|given| given.parts.clone()).unwrap_or_default();
+    Ok(Rendered { dockerfile, context: image.dir.clone(), parts })
 }
 
 fn render(
@@ -107,7 +112,8 @@ fn render(
     match text {
         Ok(text) => {
             let path = dir.join("Dockerfile (rendered)");
-            Ok(Rendered { dockerfile: SourceFile::new(path, text), context: dir.to_owned() })
+            let dockerfile = SourceFile::new(path, text);
+            Ok(Rendered { dockerfile, context: dir.to_owned(), parts: Parts::default() })
         }
         Err(error) => Err(Diagnostics(vec![problem::diagnostic(&error, owner, name, recipes, &variables)])),
     }

@@ -2,6 +2,7 @@
 //! own tree is compared in tests/kolla.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
@@ -517,4 +518,53 @@ fn a_tree_is_planned_before_its_sources_are_there() {
     let fixed = format!("{config}sha256 = amd64:{sum},arm64:{sum}\n");
     let plan = tree.told(&fixed, "plan", &["app-base"]).ok();
     assert!(plan.stdout.contains("app-base") && !plan.stdout.contains(&web.host), "{}", plan.stdout);
+}
+
+/// A plan looks at the tree where it is, and a build at what was written of it.
+#[test]
+fn what_a_build_of_a_tree_has_made_is_known_to_a_plan() {
+    if !is_root() {
+        return;
+    }
+    let tree = Tree::new();
+    let on_base = |lines: &str| format!("FROM {{{{ namespace }}}}/{{{{ image_prefix }}}}base:{{{{ tag }}}}\n{lines}\n");
+    tree.template("app/whole", &on_base("COPY . /all"));
+    tree.template("app/parts", &on_base("COPY conf linked /conf/\nCOPY --chmod=600 link conf/* /files/"));
+    for (name, text) in [("conf/a", "a"), ("conf/sub/x", "x"), (".dockerignore", "conf/sub/left-out")] {
+        tree.write(&format!("docker/app/parts/{name}"), text);
+    }
+    let own = tree.path("docker/app/parts");
+    fs::set_permissions(own.join("conf/sub"), fs::Permissions::from_mode(0o750)).unwrap();
+    symlink("conf/a", own.join("link")).unwrap();
+    symlink("conf", own.join("linked")).unwrap();
+    tree.write("over/app/parts/conf/a", "another a");
+    tree.write("over/app/parts/conf/sub/left-out", "text");
+    tree.write("patches/app-base/series", "one\n");
+    tree.write("patches/app-base/one", "a patch");
+    tree.write("apt", "deb");
+    let dirs = ["over", "patches", "local", "apt"].map(|name| tree.path(name).display().to_string());
+    let [over, patches, local, apt] = dirs;
+    let source = tree.local();
+    let config = format!(
+        "docker_dir = {over}\npatches_path = {patches}\napt_preferences = {apt}\n{source}
+[app-base-plugin-p]\ntype = local\nlocation = {local}\n[app-base-additions-a]\ntype = local\nlocation = {local}\n"
+    );
+    let images = ["base", "app-base", "app-api", "whole", "parts"];
+    let patterns = images.map(|name| format!("^{name}$"));
+    tree.run(&config, &patterns.each_ref().map(String::as_str)).ok();
+    let planned = || {
+        let plan = tree.told(&config, "plan", &[&["--format", "json"], &images[..]].concat()).ok().json();
+        let nodes: Vec<_> = plan.as_array().unwrap().iter().filter(|node| node["kind"] == "image").cloned().collect();
+        assert_eq!(nodes.len(), images.len(), "{plan}");
+        let built = nodes.iter().filter(|node| node["action"] != "reuse");
+        built.map(|node| format!("{}: {}", node["name"], node["reason"])).collect::<Vec<_>>()
+    };
+    assert_eq!(planned(), [""; 0]);
+    tree.write("over/app/parts/conf/sub/left-out", "other text");
+    assert_eq!(planned(), [""; 0]);
+    tree.write("over/app/parts/conf/a", "yet another a");
+    let changed = planned();
+    assert!(changed.len() == 1 && changed[0].contains("parts") && changed[0].contains("`conf"), "{changed:?}");
+    tree.write("patches/app-base/one", "another patch");
+    assert!(planned().iter().any(|reason| reason.contains("app-base") && reason.contains("`patches`")));
 }

@@ -93,24 +93,19 @@ pub fn catalogue(app: &App, chosen: &Chosen<'_>, work: &Path) -> Result<()> {
 }
 
 /// A catalogue but for what its sources become: by whose they are, and the folders that they go to.
-pub struct LaidOut {
-    pub images: Vec<(String, Sources, PathBuf)>,
+struct LaidOut {
+    images: Vec<(String, Sources, PathBuf)>,
     /// Those that are layers of their own.
-    pub plugins: Vec<(String, Source, PathBuf)>,
+    plugins: Vec<(String, Source, PathBuf)>,
 }
 
-pub fn laid_out(chosen: &Chosen<'_>, work: &Path) -> Result<LaidOut> {
-    let Chosen { options, settings, roots, images, layers } = chosen;
-    // Everything that is wrong with a source is found before anything is fetched.
-    let mut wanted: Vec<(&Image, Sources)> = Vec::new();
-    for image in images.iter().filter(|image| image.status == Status::Matched) {
-        let sources = sources::sources(image, options, settings.source_arch())?;
-        wanted.push((image, layers.below(&image.name, sources)));
-    }
-    let mut folders = house::write(work, images, settings, roots, &build_args(options)?, layers)?;
+fn laid_out(chosen: &Chosen<'_>, work: &Path) -> Result<LaidOut> {
+    let Chosen { options, settings, images, layers, .. } = chosen;
+    let wanted = wanted(chosen)?;
+    let mut folders = house::write(&chosen.house(), work, images, &build_args(options)?)?;
     let plugins = layers.write(work, images, settings)?;
     if let Some(base) = folders.get("base") {
-        super::apt_files(options, base)?;
+        super::put_apt_files(options, base)?;
     }
     let mut laid_out = Vec::new();
     for (image, sources) in wanted {
@@ -120,6 +115,18 @@ pub fn laid_out(chosen: &Chosen<'_>, work: &Path) -> Result<LaidOut> {
         }
     }
     Ok(LaidOut { images: laid_out, plugins })
+}
+
+/// The selected images with what they are made from: everything that is wrong with a source is found before anything is
+/// fetched.
+pub fn wanted<'a>(chosen: &'a Chosen<'_>) -> Result<Vec<(&'a Image, Sources)>> {
+    let Chosen { options, settings, images, layers, .. } = chosen;
+    let matched = images.iter().filter(|image| image.status == Status::Matched);
+    let with_sources = matched.map(|image| {
+        let sources = sources::sources(image, options, settings.source_arch())?;
+        Ok((image, layers.below(&image.name, sources)))
+    });
+    with_sources.collect()
 }
 
 /// What sources are fetched by.
@@ -161,7 +168,7 @@ fn skipped<'a>(options: &Options<'_>, images: &'a [Image]) -> Result<BTreeSet<&'
     Ok(chosen.map(|image| image.name.as_str()).collect())
 }
 
-fn build_args(options: &Options<'_>) -> Result<Vec<(String, String)>> {
+pub fn build_args(options: &Options<'_>) -> Result<Vec<(String, String)>> {
     let mut args: Vec<(String, String)> = match options.get("DEFAULT", "build_args")? {
         Value::Dict(entries) => entries.into_iter().map(|(key, value)| (key, value.printed())).collect(),
         _ => Vec::new(),

@@ -1,24 +1,22 @@
 //! A Kolla tree where another command has a catalogue: `kollage plan --kolla DIR` and its like. Nothing is fetched for it:
 //! what an earlier run brought is what sources are taken to be, and the rest is unknown.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use crate::cli::App;
-use crate::cli::args::{Global, KollaTree};
+use crate::cli::args::{self, Global, KollaTree, Select};
 use crate::cli::kolla_build::{Chosen, build, read};
+use crate::cli::workspace::Workspace;
 use crate::error::{Error, Result};
 use crate::event::Cancel;
-use crate::fetch::Remote;
 use crate::image::store::WorkDir;
 use crate::kolla::options::Options;
 use crate::kolla::settings::Settings;
-use crate::kolla::sources::{self, By};
+use crate::kolla::sources::By;
 use crate::kolla::tree::Tree;
+use crate::kolla::view::{self, View, Wanted};
 use crate::net::Caller;
 
 /// kolla-build's options, as commands of Kollage's have them.
@@ -49,17 +47,22 @@ impl<'a, Files: Iterator<Item = &'a PathBuf>, const N: usize> Told<'a, Files, N>
 
 /// What a command works on.
 pub struct Lent {
-    pub global: Global,
-    /// What files of sources are made of.
-    pub awaited: BTreeMap<PathBuf, Remote>,
-    /// Where a tree was written as a catalogue; it goes with this.
+    global: Global,
+    pub view: View,
+    /// What a tree's catalogue has in files; it goes with this.
     _room: Option<WorkDir>,
+}
+
+impl Lent {
+    pub fn workspace(&self, app: &App, which: &Select, settings: &args::Settings) -> Result<Workspace> {
+        Workspace::with(&self.global, &self.view.images, &app.env, which, settings)
+    }
 }
 
 /// The catalogue that is asked for, or the tree as one.
 pub fn lent(app: &App, args: &KollaTree) -> Result<Lent> {
     let Some(dir) = &args.kolla else {
-        return Ok(Lent { global: app.global.clone(), awaited: BTreeMap::new(), _room: None });
+        return Ok(Lent { global: app.global.clone(), view: View::default(), _room: None });
     };
     let tree = Tree::open(dir)?;
     let told = Told {
@@ -69,19 +72,20 @@ pub fn lent(app: &App, args: &KollaTree) -> Result<Lent> {
     };
     let (options, settings) = told.read(app, &tree)?;
     let chosen = Chosen::of(app, &tree, options, settings)?;
-    let fetcher = build::fetcher(app, &chosen.options)?;
+    let Chosen { options, settings, images, layers, .. } = &chosen;
+    let fetcher = build::fetcher(app, options)?;
     let room = fetcher.work_dir()?;
-    let laid_out = build::laid_out(&chosen, room.path())?;
+    let wanted = Wanted {
+        images: build::wanted(&chosen)?,
+        plugins: layers.write(room.path(), images, settings)?,
+        base: super::apt_files(options)?,
+        build_args: build::build_args(options)?,
+    };
     let (cancel, told) = (Cancel::new()?, build::Fetched(app));
     let node: Arc<str> = "sources".into();
     let caller = Caller { node: &node, sink: &told, cancel: &cancel };
     let by = By { fetcher: &fetcher, caller: &caller, asks: false };
-    let images = laid_out.images.par_iter().map(|(_, sources, dir)| sources::at_hand(sources, dir, &by));
-    let plugins = laid_out.plugins.par_iter().map(|(_, source, dir)| {
-        let found = sources::bundle_at_hand("plugins", std::slice::from_ref(source), dir, &by)?;
-        Ok(found.into_iter().collect())
-    });
-    let awaited: Vec<Vec<(PathBuf, Remote)>> = images.chain(plugins).collect::<Result<_>>()?;
+    let view = view::view(&chosen.house(), room.path(), &wanted, &by)?;
     let global = Global { directory: Some(room.path().to_owned()), ..app.global.clone() };
-    Ok(Lent { global, awaited: awaited.into_iter().flatten().collect(), _room: Some(room) })
+    Ok(Lent { global, view, _room: Some(room) })
 }

@@ -13,6 +13,7 @@ use crate::cli::App;
 use crate::cli::args::KollaBuild;
 use crate::diag::SourceFile;
 use crate::error::{Context as _, Error, Kind, Result};
+use crate::kolla::house::House;
 use crate::kolla::images::{self, Image, Status};
 use crate::kolla::layers::Layers;
 use crate::kolla::options::{self, Opt, Options};
@@ -94,6 +95,10 @@ pub struct Chosen<'t> {
 }
 
 impl<'t> Chosen<'t> {
+    fn house(&self) -> House<'_> {
+        House { settings: &self.settings, roots: &self.roots, layers: &self.layers }
+    }
+
     /// What looks wrong is told.
     fn of(app: &App, tree: &Tree, mut options: Options<'t>, settings: Settings) -> Result<Chosen<'t>> {
         let roots = settings.roots(tree);
@@ -153,14 +158,22 @@ fn work_dir(options: &Options<'_>) -> Result<PathBuf> {
     })
 }
 
-/// Files of one's own for apt, which the base image copies.
-fn apt_files(options: &Options<'_>, base: &Path) -> Result<()> {
+/// Files of one's own for apt, which the base image copies: what they are called there, and where they are.
+fn apt_files(options: &Options<'_>) -> Result<Vec<(&'static str, PathBuf)>> {
+    let mut files = Vec::new();
     for (key, name) in [("apt_sources_list", "sources.list"), ("apt_preferences", "apt_preferences")] {
         if let Some(path) = options.text(key)? {
-            fs::copy(&path, base.join(name)).bad_input(|| format!("cannot copy `{key}`, {path}"))?;
+            fs::File::open(&path).bad_input(|| format!("cannot read `{key}`, {path}"))?;
+            files.push((name, path.into()));
         }
     }
-    Ok(())
+    Ok(files)
+}
+
+fn put_apt_files(options: &Options<'_>, base: &Path) -> Result<()> {
+    apt_files(options)?.into_iter().try_for_each(|(name, path)| {
+        fs::copy(&path, base.join(name)).map(drop).bad_input(|| format!("cannot copy {}", path.display()))
+    })
 }
 
 /// `--kolla DIR`, `KOLLAGE_KOLLA`, or where a kolla-build would find its own.

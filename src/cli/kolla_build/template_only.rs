@@ -16,7 +16,7 @@ pub fn run(app: &App, chosen: &Chosen<'_>) -> Result<u8> {
     for root in roots {
         house::copy(root, &target)?;
     }
-    super::apt_files(options, &target.join("base"))?;
+    super::put_apt_files(options, &target.join("base"))?;
     for image in images {
         let dir = target.join(&image.path);
         if image.status == Status::Matched {
