@@ -24,6 +24,7 @@ mod checkout;
 mod command;
 mod git;
 mod http;
+mod made;
 #[cfg(test)]
 mod tests;
 
@@ -226,8 +227,9 @@ impl Fetcher {
     }
 
     /// Whether the store has the file that it was the last time.
-    pub fn has(&self, remote: &Remote) -> bool {
-        matches!(self.known(remote), Some(Pin::File { digest, .. }) if self.store.source_file(&digest).exists())
+    pub fn has(&self, file: &WebFile) -> bool {
+        let known = http::known(self, file);
+        matches!(known, Some(Pin::File { digest, .. }) if self.store.source_file(&digest).exists())
     }
 
     /// What it means now.

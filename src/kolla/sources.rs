@@ -10,6 +10,7 @@ use crate::diag::{Diagnostic, Diagnostics, Place};
 use crate::error::{Context as _, Error, Result};
 use crate::fetch::address::GitAddress;
 use crate::fetch::{self, Fetcher, Keep, Pin, Remote, WebFile};
+use crate::image::digest::{Key, KeyHasher};
 use crate::image::layer::decompress::decompress;
 use crate::kolla::images::Image;
 use crate::kolla::options::Options;
@@ -46,6 +47,18 @@ impl Source {
             Kind::Url(file) => Some(Remote::File(file.clone())),
             Kind::Git(address) => Some(Remote::Git(address.clone())),
             Kind::Local(_) => None,
+        }
+    }
+
+    /// Whether the store has what it was the last time.
+    fn is_here(&self, by: &By<'_>) -> bool {
+        match &self.kind {
+            Kind::Git(address) => {
+                let pin = by.fetcher.known(&Remote::Git(address.clone()));
+                pin.is_some_and(|pin| by.fetcher.made(&packed(self, address, &pin)).is_some())
+            }
+            Kind::Url(file) => by.fetcher.has(file),
+            Kind::Local(_) => true,
         }
     }
 
@@ -188,7 +201,7 @@ pub fn at_hand(
     let made = || fs::create_dir_all(dir).unusable(|| format!("cannot make {}", dir.display()));
     if let Some(source) = sources.own.as_ref().filter(|source| wanted(&source.archive())) {
         let (name, remote) = (source.archive(), source.remote());
-        let file = match remote.as_ref().is_none_or(|remote| by.fetcher.has(remote)) {
+        let file = match source.is_here(by) {
             true => Some(made().and_then(|()| ready(source, &dir.join(&name), by))?),
             false => None,
         };
@@ -211,14 +224,13 @@ pub fn empties(dir: &Path) -> Result<()> {
 
 /// A bundle as far as nothing has to be fetched for it, and what has to be asked for it.
 pub fn bundle_at_hand(what: &str, all: &[Source], dir: &Path, by: &By<'_>) -> Result<AtHand> {
-    let remotes = || all.iter().filter_map(Source::remote);
-    let missing = remotes().find(|remote| !by.fetcher.has(remote));
+    let missing = all.iter().find(|source| !source.is_here(by)).and_then(Source::remote);
     let name = bundled(what);
     let file = match missing {
         Some(_) => None,
         None => bundle(what, all, dir, by).map(|()| Some(dir.join(&name)))?,
     };
-    Ok(AtHand { name, file, remote: missing.or_else(|| remotes().next()) })
+    Ok(AtHand { name, file, remote: missing.or_else(|| all.iter().find_map(Source::remote)) })
 }
 
 fn bundled(what: &str) -> String {
@@ -272,11 +284,26 @@ fn ready(source: &Source, to: &Path, by: &By<'_>) -> Result<PathBuf> {
         }
         Kind::Git(address) => {
             let pin = by.pin(Remote::Git(address.clone())).map_err(failed)?;
+            let key = packed(source, address, &pin);
+            if let Some(made) = by.fetcher.made(&key) {
+                return Ok(made);
+            }
             let room = by.fetcher.work_dir()?;
             by.fetcher.checkout(address, &pin, Keep::History, room.path(), by.caller).map_err(failed)?;
-            pack(&fetch::tree(room.path()), &checked_out(source, address), to).map(written)
+            pack(&fetch::tree(room.path()), &checked_out(source, address), to)?;
+            by.fetcher.keep(&key, to)
         }
     }
+}
+
+/// Of the archive of a repository. What tags a commit has is asked once in a store, so that they are no part of it.
+fn packed(source: &Source, address: &GitAddress, pin: &Pin) -> Key {
+    let mut key = KeyHasher::new("kollage repository archive 1");
+    key.part("remote", &address.remote).part("within", checked_out(source, address));
+    if let Pin::Commit { id, name } = pin {
+        key.part("commit", id).part("name", name.as_deref().unwrap_or_default());
+    }
+    key.finish()
 }
 
 /// The one directory in the archive of a repository.

@@ -431,6 +431,19 @@ fn a_git_source_brings_its_history() {
     assert_eq!(asked(&["tag"]), "1.0\nlight");
     assert_eq!(asked(&["log", "--format=%s"]), "three\ntwo\none");
     assert_eq!(asked(&["status", "--porcelain"]), "");
+    // What the branch was is assumed, by an image's own source and by one of several.
+    let branch = format!("git://{}/r.git", daemon.address);
+    let planned = |config: &str| tree.told(config, "plan", &["app-base"]).ok().stdout;
+    assert!(planned(&config).contains(&format!("nothing changed, if {branch}")), "{}", planned(&config));
+    let plugin = format!("{config}[app-base-plugin-p]\ntype = git\nreference = main\nlocation = {branch}\n");
+    assert!(planned(&plugin).contains("is unknown until it is fetched"), "{}", planned(&plugin));
+    tree.run(&plugin, &["^app-base$"]).ok();
+    assert!(planned(&plugin).contains(&format!("nothing changed, if {branch}")), "{}", planned(&plugin));
+    // Nothing is checked out a second time.
+    fs::rename(dir.path().join("r.git/.git/objects"), dir.path().join("objects")).unwrap();
+    fs::remove_dir_all(tree.sandbox.path("store/sources/git")).unwrap();
+    assert!(planned(&config).contains("nothing changed"));
+    fs::rename(dir.path().join("objects"), dir.path().join("r.git/.git/objects")).unwrap();
     // Another store comes to the same bytes.
     fs::rename(tree.sandbox.path("store"), tree.path("away")).unwrap();
     assert!(fs::read(first).unwrap() == fs::read(archive("two")).unwrap());
