@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use clap::Parser as _;
+use rayon::prelude::*;
 
 use crate::catalogue::{Catalogue, EngineName, limit_of_steps};
 use crate::cli::App;
@@ -29,6 +30,7 @@ use crate::context::{Context, HashTable};
 use crate::daemon;
 use crate::diag::{Diagnostic, Diagnostics, SourceFile};
 use crate::dockerfile::Inputs;
+use crate::engine::BaseSource;
 use crate::error::{Context as _, Error, Kind, Result};
 use crate::event::{Cancel, Event, Sink};
 use crate::fetch::Pin;
@@ -353,12 +355,16 @@ fn preflight(builder: &Builder, graph: &Graph, planned: &[Planned]) -> Result<()
         return Ok(());
     }
     let mut problems = builder.engine().preflight();
-    for (node, planned) in graph.nodes.iter().zip(planned) {
-        if let (NodeKind::Base(source), Action::Bootstrap | Action::Pull) = (&node.kind, planned.action)
-            && let Err(error) = local.base_preflight(source)
-        {
-            problems.push(error);
+    let bases = graph.nodes.par_iter().zip(planned).filter_map(|(node, planned)| match &node.kind {
+        // Daemons ask registries by themselves, as they were told to.
+        NodeKind::Base(BaseSource::Registry { .. }) if !matches!(builder, Builder::Embedded(_)) => None,
+        NodeKind::Base(source) if matches!(planned.action, Action::Bootstrap | Action::Pull) => {
+            local.base_preflight(source, &node.platform).err()
         }
+        _ => None,
+    });
+    problems.extend(bases.collect::<Vec<_>>());
+    for planned in planned {
         for ask in &planned.asks {
             if let Err(error) = local.fetch_preflight(&ask.remote)
                 && !problems.iter().any(|known| known.message() == error.message())

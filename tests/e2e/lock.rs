@@ -291,6 +291,22 @@ fn a_base_of_a_registry_stays_what_it_was() {
 }
 
 #[test]
+fn a_base_that_its_registry_lacks_is_told_before_anything_is_built() {
+    if !is_root() || !ready(&["docker-registry"]) {
+        return;
+    }
+    let registry = Registry::start(false);
+    let sandbox = Sandbox::with_base();
+    sandbox.base("FROM {{ parent }}\nRUN true\n");
+    let missing = format!("{}/word:1", registry.address());
+    sandbox.image("app", &format!("from = \"{missing}\""), "FROM {{ parent }}\nENV a=b\n");
+    let ran = sandbox.run(&["build"]).exits(3);
+    ran.says("cannot look at").says(&missing).says("does not have the manifest");
+    assert!(sandbox.plan(&["base"]).iter().all(|(_, action)| action != "reuse"));
+    sandbox.run(&["build", "base"]).ok();
+}
+
+#[test]
 fn a_day_of_debians_archive_is_written_down_only_where_it_is_wanted() {
     let sandbox = Sandbox::new();
     sandbox.write("kollage.toml", "[build]\nbase = \"debian\"\n");

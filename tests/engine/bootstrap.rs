@@ -40,7 +40,7 @@ fn a_bootstrapped_base_works_and_is_the_same_each_time() {
         return;
     }
     let lab = Lab::new();
-    lab.engine.base_preflight(&job(None).source).unwrap();
+    lab.engine.base_preflight(&job(None).source, &Platform::host()).unwrap();
     let base = make(&lab, &job(None)).unwrap();
     assert_eq!(lab.ask(&base, "cat /etc/debian_version | cut -d. -f1; id -un"), "12\nroot");
     assert_eq!(lab.engine.foresee(&job(None).source, &Platform::host()).unwrap().config, base.config.config);

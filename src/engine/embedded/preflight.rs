@@ -1,15 +1,20 @@
 //! What must hold before anything starts: found in milliseconds, rather than after forty minutes.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::helper::spec::{RawPath, Request, RootSpec};
 use super::sandbox::{self, Streams};
 use super::{EmbeddedEngine, Options, bootstrap};
 use crate::engine::BaseSource;
 use crate::error::{Context as _, Error, Result};
-use crate::event::Cancel;
+use crate::event::{Cancel, Silent};
 use crate::fetch::Remote;
+use crate::image::config::Platform;
+use crate::image::reference::Reference;
 use crate::image::store::Store;
+use crate::net::Caller;
+use crate::registry;
 use crate::userns;
 
 /// openat2 came with 5.6, volatile overlays with 5.10.
@@ -105,10 +110,17 @@ impl EmbeddedEngine {
         self.fetcher.preflight(remote)
     }
 
-    /// What a base needs besides: its tools, its keys, its files.
-    pub fn base_preflight(&self, source: &BaseSource) -> Result<()> {
+    /// What a base needs besides: its tools, its keys, its files; of a registry, that it has the image.
+    pub fn base_preflight(&self, source: &BaseSource, platform: &Platform) -> Result<()> {
         match source {
             BaseSource::Remote(remote) => self.fetcher.preflight(remote),
+            BaseSource::Registry { reference } => {
+                let name: Reference =
+                    reference.parse().bad_input(|| format!("`{reference}` does not name an image"))?;
+                let (node, cancel) = (Arc::from(reference.as_str()), Cancel::new()?);
+                let caller = Caller { node: &node, sink: &Silent, cancel: &cancel };
+                registry::inspect(&self.store, &name, platform, &self.options.registry, &caller).map(drop)
+            }
             source => base_preflight(source),
         }
     }
