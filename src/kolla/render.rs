@@ -8,9 +8,10 @@ use minijinja::value::{Rest, ValueKind};
 use minijinja::{AutoEscape, Environment, Error as Problem, ErrorKind, State, UndefinedBehavior, Value as Shown};
 use rayon::prelude::*;
 
-use crate::diag::{Diagnostic, Diagnostics, SourceFile};
+use crate::diag::{Diagnostic, SourceFile};
 use crate::error::{Error, Result};
 use crate::kolla::dialect;
+use crate::kolla::merged::Merged;
 use crate::kolla::options::Options;
 use crate::kolla::refused;
 use crate::kolla::repos::Repos;
@@ -43,7 +44,8 @@ pub struct Rendered {
 /// All images, ordered by their directories. `roots` are the tree's `docker` and the directories that are laid over it.
 pub fn render(settings: &Settings, options: &Options<'_>, roots: &[PathBuf]) -> Result<Vec<Rendered>> {
     let repos = Repos::of(options, settings)?;
-    let changed = overrides(&settings.template_override)?;
+    let merged = Merged::read(&settings.template_override)?;
+    let changed = merged.as_ref().map(|merged| merged.file.clone());
     let files = Files::default();
     let lists = Lists::default();
     let environment = environment(roots.to_vec(), changed.clone(), repos, files.clone(), lists.clone());
@@ -84,6 +86,9 @@ pub fn render(settings: &Settings, options: &Options<'_>, roots: &[PathBuf]) -> 
         }
     }
     if !problems.is_empty() {
+        if let Some(merged) = merged {
+            problems.0.iter_mut().for_each(|problem| merged.put(problem));
+        }
         return Err(Error::from_diagnostics("the templates have problems; nothing was built", problems));
     }
     let mut names = BTreeSet::new();
@@ -117,41 +122,6 @@ fn directories(roots: &[PathBuf]) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(found.into_iter().collect())
-}
-
-/// The override files as the one template that Kolla makes of them: the first whole, the others without their `extends`.
-fn overrides(paths: &[String]) -> Result<Option<Arc<SourceFile>>> {
-    let mut text = String::new();
-    for (index, path) in paths.iter().enumerate() {
-        let more = crate::text::read_to_string(Path::new(path))
-            .map_err(|e| Error::bad_input(format!("cannot read the template override {path}")).cause(e))?;
-        if index == 0 {
-            text = more;
-            continue;
-        }
-        let extends = |line: &str| line.find("{%").is_some_and(|at| line[at..].contains("extends"));
-        text.extend(more.split_inclusive('\n').filter(|line| !(line.ends_with('\n') && extends(line))));
-    }
-    let Some(first) = paths.first() else { return Ok(None) };
-    let file = SourceFile::new(first, text);
-    if !extends_something(&file.text) {
-        let problem = Diagnostic::error("the template override extends nothing, so that every image would be the same")
-            .at(&file, 0..file.text.find('\n').unwrap_or(file.text.len()))
-            .hint("it begins with `{% extends parent_template %}`");
-        return Err(Error::from_diagnostics("a template override cannot be used", Diagnostics(vec![problem])));
-    }
-    Ok(Some(file))
-}
-
-fn extends_something(text: &str) -> bool {
-    let mut rest = text;
-    while let Some(at) = rest.find("{%") {
-        rest = &rest[at + 2..];
-        if rest.trim_start_matches(['-', '+']).trim_start().starts_with("extends") {
-            return true;
-        }
-    }
-    false
 }
 
 /// Templates that were read, by name.

@@ -115,3 +115,33 @@ fn an_override_that_cannot_be_used_says_where() {
     let broken = refused("{% extends parent_template %}\n{% block base_header %}\n");
     assert!(broken.contains("over.j2:"), "{broken}");
 }
+
+/// Kolla makes one template of several; what is wrong in one is told of the file that has it.
+#[test]
+fn of_several_overrides_the_one_with_the_mistake_is_named() {
+    let tree = release(NEWEST);
+    let room = tempfile::tempdir().unwrap();
+    let first = written(
+        room.path(),
+        "first.j2",
+        ["{% set a = 1 %}", "{% block base_header %}{% endblock %}"].map(str::to_owned).into_iter(),
+    );
+    let refused = |text: &str| {
+        let second = room.path().join("second.j2");
+        fs::write(&second, text).unwrap();
+        let mut command = ours(&tree, room.path());
+        command.args(["--template-only", "-b", "debian", "--template-override"]).arg(&first);
+        let output = command.arg("--template-override").arg(second).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        said(&output)
+    };
+    let head = "# of mine\n{% extends parent_template %}\n";
+    let wrong = refused(&format!("{head}{{% block base_footer %}}\n{{{{ nothing.at.all }}}}\n{{% endblock %}}\n"));
+    assert!(wrong.contains("second.j2:4:1") && wrong.contains("{{ nothing.at.all }}"), "{wrong}");
+    let place = refused(&format!("{head}\n{{% set b = [] %}}{{% set x = b.append(1) %}}\n"));
+    assert!(place.contains("second.j2:4:") && place.contains("`append`"), "{place}");
+    let twice = refused(&format!("{head}{{% block base_header %}}{{% endblock %}}\n"));
+    assert!(twice.contains("second.j2:3:") && twice.contains("base_header"), "{twice}");
+    let broken = refused(&format!("{head}{{% if %}}\n"));
+    assert!(broken.contains("second.j2:3:"), "{broken}");
+}
