@@ -23,7 +23,7 @@ pub const DEFAULT: &str = "DEFAULT";
 pub fn read(file: &Arc<SourceFile>) -> Result<Vec<Assignment>, Diagnostics> {
     let mut problems = Diagnostics::default();
     let mut found: Vec<Assignment> = Vec::new();
-    let mut section = DEFAULT.to_owned();
+    let mut section: Option<String> = None;
     // Whether an indented line goes on with the last assignment.
     let mut open = false;
     let mut offset = 0;
@@ -49,7 +49,7 @@ pub fn read(file: &Arc<SourceFile>) -> Result<Vec<Assignment>, Diagnostics> {
         } else if let Some(name) = line.strip_prefix('[') {
             open = false;
             match name.strip_suffix(']').filter(|name| !name.is_empty()) {
-                Some(name) => section = name.to_owned(),
+                Some(name) => section = Some(name.to_owned()),
                 None => wrong("not the head of a section", "it is `[name]`, alone on its line"),
             }
         } else {
@@ -64,8 +64,12 @@ pub fn read(file: &Arc<SourceFile>) -> Result<Vec<Assignment>, Diagnostics> {
                 continue;
             }
             let value = unquoted(line[at + 1..].trim());
+            let Some(section) = section.clone() else {
+                wrong("no section has begun", "`[DEFAULT]` stands above what is in no other one");
+                continue;
+            };
             let span = start..start + key.len();
-            found.push(Assignment { section: section.clone(), key: key.to_owned(), value: value.to_owned(), span });
+            found.push(Assignment { section, key: key.to_owned(), value: value.to_owned(), span });
             open = true;
         }
     }
@@ -73,7 +77,10 @@ pub fn read(file: &Arc<SourceFile>) -> Result<Vec<Assignment>, Diagnostics> {
 }
 
 fn unquoted(text: &str) -> &str {
-    ['"', '\''].iter().find_map(|q| text.strip_prefix(*q)?.strip_suffix(*q)).unwrap_or(text)
+    match text {
+        "\"" | "'" => "",
+        _ => ['"', '\''].iter().find_map(|q| text.strip_prefix(*q)?.strip_suffix(*q)).unwrap_or(text),
+    }
 }
 
 #[cfg(test)]
@@ -87,8 +94,7 @@ mod tests {
 
     #[test]
     fn dialect() {
-        let text =
-            "# c\nbase = debian\n[a]\nkey: a=b\n  more\n\t# and this\n\nempty =\nq = \"x y\"\n; c\nk=v # no comment\n";
+        let text = "# c\n[DEFAULT]\nbase = debian\n[a]\nkey: a=b\n  more\n\t# and this\n\nempty =\nq = \"x y\"\n; c\nk=v # no comment\n";
         let all: Vec<String> = values(text).iter().map(|(s, k, v)| format!("{s}.{k}={v:?}")).collect();
         assert_eq!(
             all,
@@ -104,13 +110,13 @@ mod tests {
 
     #[test]
     fn problems_come_together_with_their_lines() {
-        let file = SourceFile::new("x.conf", "  lost\n[open\nwords\n= v\na = 1\n");
+        let file = SourceFile::new("x.conf", "  lost\n[open\nwords\n= v\na = 1\n[b]\na = 1\n");
         let problems = read(&file).expect_err("problems");
         let lines: Vec<usize> = problems
             .0
             .iter()
             .filter_map(|p| p.place.as_ref().map(|place| file.line_column(place.span.start).0))
             .collect();
-        assert_eq!(lines, [1, 2, 3, 4]);
+        assert_eq!(lines, [1, 2, 3, 4, 5]);
     }
 }

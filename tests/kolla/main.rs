@@ -11,6 +11,7 @@
 // Clippy takes helpers of tests for production code.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod dialect;
 mod lists;
 mod overrides;
 mod place;

@@ -140,10 +140,11 @@ fn read<'a>(
     options.environment(&app.env.whole());
     options.check()?;
     let date = Timestamp::now().strftime("%Y%m%d").to_string();
-    let settings = Settings::new(&options, &app.env.whole(), &date)?;
-    for (key, value) in settings.derived() {
+    for (key, value) in Settings::new(&options, &app.env.whole(), &date)?.derived() {
         options.default(key, value);
     }
+    // Now others can refer to what follows from them.
+    let settings = Settings::new(&options, &app.env.whole(), &date)?;
     Ok(Ok((options, settings)))
 }
 
