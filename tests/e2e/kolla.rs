@@ -145,7 +145,7 @@ impl Tree {
         ran(&mut self.command(config, command, arguments))
     }
 
-    fn command(&self, config: &str, command: &str, arguments: &[&str]) -> Command {
+    pub fn command(&self, config: &str, command: &str, arguments: &[&str]) -> Command {
         let base = format!("rootfs:{}", self.sandbox.path("base.tar").display());
         self.write("kolla-build.conf", &format!("[DEFAULT]\nbase_image = {base}\n{config}"));
         let [tree, config] = ["", "kolla-build.conf"].map(|name| self.path(name).display().to_string());
@@ -282,6 +282,15 @@ fn a_summary_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
+fn a_run_that_fails_leaves_nothing_where_no_work_dir_is_named() {
+    let (tree, config) = (Tree::new(), "[app-base]\ntype = local\nlocation = /not/there\n");
+    let tmp = tree.path("tmp");
+    fs::create_dir(&tmp).unwrap();
+    ran(tree.command(config, "kolla-build", &["^app-base$"]).env("TMPDIR", &tmp)).exits(2).says("/not/there");
+    assert_eq!(fs::read_dir(&tmp).unwrap().count(), 0);
+}
+
+#[test]
 fn build_args_and_proxies_reach_the_steps() {
     if !is_root() {
         return;
@@ -331,6 +340,9 @@ fn what_templates_cannot_do_here_is_refused() {
     let over = tree.path("over.j2").display().to_string();
     let ran = tree.run("", &["--list-images", "--template-override", &over]).exits(2);
     ran.says("over.j2:3:").says("block `b` uses `x`");
+    tree.write("macro.j2", "{% extends parent_template %}\n{% macro m(a) %}\n{{ varargs }}{% endmacro %}\n");
+    let over = tree.path("macro.j2").display().to_string();
+    tree.run("", &["--list-images", "--template-override", &over]).exits(2).says("macro.j2:3:").says("`varargs`");
 }
 
 #[test]

@@ -35,7 +35,7 @@ const WITHOUT_MEANING: [(&str, &str); 7] = [
 ];
 
 pub fn run(app: &App, chosen: &Chosen<'_>) -> Result<u8> {
-    let Chosen { options, settings, images, layers, .. } = chosen;
+    let Chosen { options, images, .. } = chosen;
     for (key, why) in WITHOUT_MEANING {
         if options.is_given(key) {
             app.say(&format!("note: `{}` has no meaning here: {why}", key.replace('_', "-")));
@@ -51,7 +51,16 @@ pub fn run(app: &App, chosen: &Chosen<'_>) -> Result<u8> {
         return Err(Error::bad_input("no image is selected").hint("`--list-images` without a pattern shows all"));
     }
     let work = super::work_dir(options)?;
-    catalogue(app, chosen, &work)?;
+    let code = in_dir(app, chosen, &work);
+    if options.text("work_dir")?.is_none() {
+        let _ = std::fs::remove_dir_all(&work);
+    }
+    code
+}
+
+fn in_dir(app: &App, chosen: &Chosen<'_>, work: &Path) -> Result<u8> {
+    let Chosen { options, settings, images, layers, .. } = chosen;
+    catalogue(app, chosen, work)?;
     let mut arguments = flags(options)?;
     let summary = work.join("summary.json");
     arguments.extend(["--summary-json-file".to_owned(), summary.display().to_string()]);
@@ -59,14 +68,10 @@ pub fn run(app: &App, chosen: &Chosen<'_>) -> Result<u8> {
     let named = skipped(options, images)?;
     arguments
         .extend(images.iter().filter(|image| named.contains(image.name.as_str())).map(|i| house::name(i, settings)));
-    let mut code = build::written(app, &work, arguments)?;
+    let code = build::written(app, work, arguments)?;
     let ends = Ends::read(&summary, images, layers, options, settings)?;
     ends.write(app, options)?;
-    code = ends.code(code, options)?;
-    if options.text("work_dir")?.is_none() {
-        let _ = std::fs::remove_dir_all(&work);
-    }
-    Ok(code)
+    ends.code(code, options)
 }
 
 /// Writes the selected images as a catalogue into `work`, with all that they are made from.
