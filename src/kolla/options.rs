@@ -408,8 +408,11 @@ impl<'a> Options<'a> {
     /// What can be set in a section: by the release's table, and what files have there.
     pub fn keys(&self, section: &str) -> Vec<String> {
         let declared = self.known.get(section).into_iter().flatten().map(Opt::key);
-        let given = self.given.keys().filter(|(s, _)| s == section).map(|(_, key)| key.clone());
-        declared.chain(given).collect()
+        let mut keys: Vec<String> = declared.collect();
+        let given = self.given.keys().filter(|(s, _)| s == section).map(|(_, key)| key);
+        let more: Vec<String> = given.filter(|key| !keys.contains(key)).cloned().collect();
+        keys.extend(more);
+        keys
     }
 
     pub fn has(&self, key: &str) -> bool {

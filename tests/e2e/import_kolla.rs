@@ -339,3 +339,45 @@ fn both_build_the_same_trees() {
         ran.stdout
     );
 }
+
+#[test]
+fn what_kolla_build_conf_and_overrides_say_is_carried_over() {
+    let sandbox = Sandbox::new();
+    let tree = tree(&sandbox);
+    let sum = "0123456789abcdef".repeat(4);
+    let config = format!(
+        "[DEFAULT]\nnamespace = mine\n[till-base]\ntype = git\nreference = v1\nlocation = https://git.example/till\n\
+         [price]\ntype = url\nlocation = https://me:hidden-word@example.org/price.tar.gz\n\
+         [till-plugin-receipts]\nenabled = no\n[till-plugin-coupons]\ntype = url\nversion = 3\n\
+         location = https://example.org/coupons-${{version}}.tar.gz\nsha256 = amd64:{sum},arm64:{}\n\
+         [till-additions-more]\ntype = local\nlocation = {tree}/till-1.0\n[till-user]\nuid = 7\n\
+         [profiles]\nmain = ^price$\n",
+        "f".repeat(64)
+    );
+    let over = "{% extends parent_template %}\n{% set till_base_packages_append = ['of-ours'] %}\n";
+    let written = |name: &str, text: &str| {
+        fs::write(sandbox.path(name), text).unwrap();
+        sandbox.path(name).display().to_string()
+    };
+    let (config, over) = (written("kolla-build.conf", &config), written("over.j2", over));
+    let more = ["-b", "debian", "--config-file", &config, "--template-override", &over, "--verify"];
+    let ran = import(&sandbox, &tree, &more).ok();
+    assert!(ran.stdout.contains("the address of [price] holds a login"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("4 of 4 images do the same as Kolla's"), "{}", ran.stdout);
+
+    let base = read(&sandbox, "images/till-base/image.toml");
+    for line in ["git = \"https://git.example/till\"", "ref = \"v1\"", "uid = 7", "\"till-data\", \"of-ours\"]"] {
+        assert!(base.contains(line), "{line}\n{base}");
+    }
+    let till = read(&sandbox, "images/till/image.toml");
+    assert!(till.contains("local = \"sources/till-additions-more\"") && !till.contains("receipts"), "{till}");
+    assert!(sandbox.path("imported/images/till/sources/till-additions-more/till-1.0/setup.py").is_file());
+    let coupons = read(&sandbox, "plugins/coupons/plugin.toml");
+    assert!(coupons.contains("url = \"https://example.org/coupons-3.tar.gz\"") && coupons.contains(&sum), "{coupons}");
+    assert!(read(&sandbox, "images/price/Dockerfile.j2").contains("ADD price-archive /price-source"));
+    let project = read(&sandbox, "kollage.toml");
+    assert!(project.contains("namespace = \"mine\"") && project.contains("main = [\"price\"]"), "{project}");
+    let found = std::process::Command::new("grep").args(["-rlF", "hidden-word"]).arg(sandbox.path("imported")).output();
+    assert_eq!(String::from_utf8_lossy(&found.unwrap().stdout), "");
+    assert!(!ran.stdout.contains("hidden-word") && !ran.stderr.contains("hidden-word"));
+}
