@@ -11,7 +11,9 @@ use crate::kolla::pieces::{self, Kind, Piece};
 pub const ARCHIVE: &str = "plugins-archive";
 
 /// Where the plugins of a layer are lent to the commands that install them. The recipe's own `/plugins` has those of other layers.
-const LENT: &str = "/tmp/plugins";
+/// In what a step has of its own: an older BuildKit leaves behind a directory that it makes for a mount in the image, and an older
+/// Podman removes one that was there.
+const LENT: &str = "/dev/plugins";
 
 /// The commands of a recipe that install its plugins.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,7 +125,7 @@ impl Install {
     pub fn dockerfile(&self, plugin: &str, parent: &str, archive: &str, escape: impl Fn(&str) -> String) -> String {
         let commands = self.commands.replace("$(ls /plugins)", &format!("$(ls {LENT})"));
         // The plugin's own directories, and nobody else's.
-        let own = format!(" $(cd {} && printf '/%s ' plugins/*)", LENT.trim_end_matches("/plugins"));
+        let own = format!(" $(cd {LENT} && printf '/plugins/%s ' *)");
         let commands = commands.replace(" /plugins/*", &own);
         let mut text = format!("FROM scratch AS plugin\nADD {archive} /\n\nFROM {parent}\n");
         for argument in &self.arguments {
@@ -328,9 +330,9 @@ mod tests {
         FROM {{ parent }}
         USER root
         # title: Install one
-        RUN --mount=type=bind,from=plugin,source=/plugins,target=/tmp/plugins \
-            cp -a /tmp/plugins/. /plugins \
-            && if [ "$(ls /tmp/plugins)" ]; then python3 -m pip --no-cache-dir install --upgrade -c /requirements/upper-constraints.txt $(cd /tmp && printf '/%s ' plugins/*) && for p in $(ls /tmp/plugins); do if [ -d "/plugins/$p/etc/d" ]; then cp /plugins/$p/etc/d/* /etc/d; fi; done; fi
+        RUN --mount=type=bind,from=plugin,source=/plugins,target=/dev/plugins \
+            cp -a /dev/plugins/. /plugins \
+            && if [ "$(ls /dev/plugins)" ]; then python3 -m pip --no-cache-dir install --upgrade -c /requirements/upper-constraints.txt $(cd /dev/plugins && printf '/plugins/%s ' *) && for p in $(ls /dev/plugins); do if [ -d "/plugins/$p/etc/d" ]; then cp /plugins/$p/etc/d/* /etc/d; fi; done; fi
         USER me
         "#);
         // What is copied behind the loop may be for its directory.

@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::kolla::{Tree, names};
-use crate::sandbox::{Ran, field, is_root};
-use crate::tools::run;
+use crate::sandbox::{Ran, field, is_root, ran};
+use crate::support::{Docker, Podman};
+use crate::tools::{ready, run};
 
 const HEAD: &str = "FROM {{ namespace }}/{{ image_prefix }}@PARENT@:{{ tag }}\n";
 
@@ -85,7 +86,18 @@ fn add_python(rootfs: &Path) {
     let rootfs = rootfs.to_str().unwrap();
     let mut add = Command::new("tar");
     add.args(["-rhf", rootfs, "--owner=0", "--group=0", "-C", "/"]);
-    add.args(["test", "site-packages", "dist-packages", "idlelib", "config-3*"].map(|n| format!("--exclude={n}")));
+    let unused = [
+        "test",
+        "site-packages",
+        "dist-packages",
+        "idlelib",
+        "lib2to3",
+        "tkinter",
+        "ensurepip",
+        "config-3*",
+        "*.opt-?.pyc",
+    ];
+    add.args(unused.map(|name| format!("--exclude={name}")));
     assert!(add.args(files.iter().map(|file| &file[1..])).status().unwrap().success());
     let dir = tempfile::tempdir().unwrap();
     let venv = dir.path().join("var/lib/kolla/venv");
@@ -165,6 +177,117 @@ fn plugins_are_layers_and_the_tree_is_the_same() {
     let failed = &layered(&config).exits(1).says("no wheel today").json()["failed"];
     assert_eq!(failed[0]["name"], "app-api");
     assert_eq!((&failed[0]["status"], &failed[1]["status"]), (&"parent_error".into(), &"error".into()));
+}
+
+/// What every base has, and daemons make where it isn't there: places of mounts, and files that are lent.
+fn add_places(rootfs: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["dev", "etc", "proc", "run", "sys"] {
+        fs::create_dir_all(dir.path().join(name)).unwrap();
+    }
+    for name in ["hostname", "hosts", "resolv.conf"] {
+        fs::write(dir.path().join("etc").join(name), "").unwrap();
+    }
+    let [rootfs, dir] = [rootfs, dir.path()].map(|path| path.to_str().unwrap());
+    run("tar", &["-rf", rootfs, "--owner=0", "--group=0", "-C", dir, "dev", "etc", "proc", "run", "sys"]);
+}
+
+/// A tree with a layer on a parent and one on its child, for engines that are daemons.
+struct Elsewhere {
+    tree: Tree,
+    config: String,
+    work: PathBuf,
+}
+
+impl Elsewhere {
+    fn new() -> Elsewhere {
+        let tree = tree();
+        add_python(&tree.sandbox.path("base.tar"));
+        add_places(&tree.sandbox.path("base.tar"));
+        let all = [("app-base", "one"), ("app-api", "two")];
+        for (_, name) in all {
+            plugin(&tree, name, name);
+        }
+        let config = sections(&tree, &all);
+        Elsewhere { work: tree.path("work"), tree, config }
+    }
+
+    /// `[engine.docker] builder`, where somebody with a kolla-build.conf can say it.
+    fn builder(&self, builder: &str) {
+        let dir = self.tree.sandbox.path("home/.config/kollage");
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("kollage.toml"), format!("[engine.docker]\nbuilder = \"{builder}\"\n")).unwrap();
+    }
+
+    fn build(&self, environment: &[(&str, &str)], more: &[&str]) -> Ran {
+        let fixed = ["--plugins-as-layers", "--work-dir", self.work.to_str().unwrap(), "^app-api$"];
+        let mut command = self.tree.command(&self.config, "kolla-build", &[&fixed, more].concat());
+        ran(command.envs(environment.iter().copied()))
+    }
+
+    /// These images are what Kollage's own engine makes of them, but for lines of what differs that begin with one of `own`.
+    fn is_the_same(&self, environment: (&str, &str), images: &[&str], own: &[&str]) {
+        let named: Vec<&str> = images.iter().copied().filter(|image| !image.contains('+')).collect();
+        let arguments = ["build", "--network", "host", "--engine", "embedded", "--verify-engine", "docker"];
+        let work = ["-C", self.work.to_str().unwrap()];
+        let mut command = self.tree.sandbox.command(&[&work[..], &arguments, &named].concat());
+        let ran = ran(command.env(environment.0, environment.1));
+        let lines = ran.stdout.lines();
+        let compared =
+            lines.clone().filter(|line| !line.starts_with(' ')).filter_map(|line| Some(line.split_once(':')?.0));
+        assert_eq!(compared.collect::<Vec<_>>(), images, "{}", ran.stderr);
+        let others =
+            lines.filter(|line| line.starts_with(' ')).filter(|line| !own.iter().any(|own| line.starts_with(own)));
+        assert_eq!(others.collect::<Vec<_>>(), [""; 0]);
+        ran.exits(if own.is_empty() { 0 } else { 4 });
+    }
+}
+
+#[test]
+fn dockers_buildkit_makes_the_same_layers_and_its_older_builder_says_that_it_cannot() {
+    if !is_root() || !ready(&["dockerd", "docker"]) {
+        return;
+    }
+    let (elsewhere, docker) = (Elsewhere::new(), Docker::start());
+    let host = docker.host();
+    let at = ("DOCKER_HOST", host.as_str());
+    elsewhere.builder("classic");
+    let refused = elsewhere.build(&[at], &["--engine", "docker"]).exits(2);
+    let refused = refused.says("nothing was built").says("RUN --mount=type=bind").says("plugins/one/Dockerfile");
+    let refused = refused.says("hint: build without `--plugins-as-layers`, or without `engine`");
+    assert_eq!(docker.run(&["images", "-q"]), "", "{}", refused.stderr);
+
+    elsewhere.builder("auto");
+    let built = elsewhere.build(&[at], &["--engine", "docker"]).ok();
+    assert_eq!(names(&built, "built"), ["app-api", "app-base", "base"]);
+    assert_eq!(built.json()["built"][0]["plugins"], serde_json::json!(["two"]));
+    let label = "{{index .Config.Labels \"org.kollage.plugins\"}}";
+    let said = docker.run(&["image", "inspect", "-f", label, "kolla/app-api:1.0-debian-small"]);
+    assert!(said.contains("two"), "{said}");
+    elsewhere.is_the_same(at, &["base", "app-base", "app-base+one", "app-api", "app-api+two"], &[]);
+
+    // Kollage's own variables say what `--engine` has no word for.
+    plugin(&elsewhere.tree, "two", "another two");
+    elsewhere.build(&[("KOLLAGE_ENGINE", "buildkit"), ("BUILDKIT_HOST", &host)], &[]).ok();
+    let text = fs::read_to_string(elsewhere.work.join("summary.json")).unwrap();
+    let status = |name: &str| field(&serde_json::from_str(&text).unwrap(), name, "status");
+    assert_eq!(["app-base+one", "app-api", "app-api+two"].map(status), ["reused", "reused", "built"]);
+}
+
+#[test]
+fn podman_makes_the_same_layers() {
+    if !is_root() || !ready(&["podman", "runc"]) {
+        return;
+    }
+    let elsewhere = Elsewhere::new();
+    let podman = Podman::new();
+    let service = podman.serve();
+    let host = service.host();
+    let at = ("CONTAINER_HOST", host.as_str());
+    let built = elsewhere.build(&[at], &["--engine", "podman"]).ok();
+    assert_eq!(names(&built, "built"), ["app-api", "app-base", "base"]);
+    // It writes its version among the labels, and an entry point of no words.
+    elsewhere.is_the_same(at, &["app-api", "app-api+two"], &["  Entrypoint: nothing and []", "  Labels: {"]);
 }
 
 #[test]

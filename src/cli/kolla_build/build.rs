@@ -11,6 +11,7 @@ use crate::cli::kolla_build::Chosen;
 use crate::cli::kolla_build::summary::Ends;
 use crate::cli::workspace::store_path;
 use crate::cli::{App, build, machine};
+use crate::diag::Diagnostic;
 use crate::error::{Context as _, Error, Result};
 use crate::event::{Cancel, Event, Sink};
 use crate::fetch::Fetcher;
@@ -68,10 +69,23 @@ fn in_dir(app: &App, chosen: &Chosen<'_>, work: &Path) -> Result<u8> {
     let named = skipped(options, images)?;
     arguments
         .extend(images.iter().filter(|image| named.contains(image.name.as_str())).map(|i| house::name(i, settings)));
-    let code = build::written(app, work, arguments)?;
+    let code = build::written(app, work, arguments).map_err(|error| without_layers(error, work))?;
     let ends = Ends::read(&summary, images, layers, options, settings)?;
     ends.write(app, options)?;
     ends.code(code, options)
+}
+
+/// What kolla-build's command line has for it where an engine can't make a plugin's layer: it has no `--engine embedded`.
+fn without_layers(error: Error, work: &Path) -> Error {
+    let plugins = work.join("plugins");
+    let of_layers =
+        |problem: &Diagnostic| problem.place.as_ref().is_some_and(|place| place.file.path().starts_with(&plugins));
+    match error.diagnostics().0.iter().any(of_layers) {
+        true => error.hint(
+            "build without `--plugins-as-layers`, or without `engine`: Kollage's own makes layers and needs no daemon",
+        ),
+        false => error,
+    }
 }
 
 /// Writes the selected images as a catalogue into `work`, with all that they are made from.
