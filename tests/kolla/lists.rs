@@ -1,5 +1,7 @@
 //! What both programs say about the images of a tree.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::place::{Call, NEWEST, RELEASES, call, ours, ours_all, release, said, succeed, theirs};
@@ -86,6 +88,44 @@ fn dependencies_as_a_graph() {
         all
     });
     assert_eq!(theirs, ours);
+}
+
+/// Profiles of the file are those of the release, with other images.
+#[test]
+fn profiles_of_a_file() {
+    let room = tempfile::tempdir().unwrap();
+    let config = room.path().join("kolla-build.conf");
+    std::fs::write(
+        &config,
+        "[DEFAULT]\nbase = debian\nprofile = main\nprofile = infra\n[profiles]\nmain = ^cron$,\n  ^watcher-\n",
+    )
+    .unwrap();
+    let calls =
+        ["", "-p aux", "^memcached$"].map(|more| call(more).and("--list-images").and("--config-file").and(&config));
+    for ([theirs, ours], call) in both(NEWEST, &calls).iter().zip(&calls).take(2) {
+        assert_eq!(lines(theirs), lines(ours), "{call:?}");
+        assert!(lines(ours).contains(&"watcher-api".into()) && !lines(ours).contains(&"keystone".into()), "{call:?}");
+    }
+}
+
+/// All options that the release's own help has.
+#[test]
+fn every_option_of_the_release_is_there() {
+    let option = regex::Regex::new(r"--[a-z][\w-]*|(?m:^ +-\w\b)|, -\w\b").unwrap();
+    for version in RELEASES {
+        let [theirs, ours] = &both(version, &[call("--help")])[0];
+        let options = |text: &[u8]| -> BTreeSet<String> {
+            let text = String::from_utf8_lossy(text);
+            let all = option.find_iter(&text).map(|found| found.as_str().trim_matches([',', ' ']).to_owned());
+            all.collect()
+        };
+        let missing: Vec<String> = options(theirs).difference(&options(ours)).cloned().collect();
+        assert!(options(theirs).len() > 80, "{version}: {:?}", options(theirs));
+        assert!(missing.is_empty(), "{version}: {missing:?}");
+        // oslo.config's own lacks a file in a virtual environment.
+        let script = &ours_all(&release(version), &[call("--shell_completion bash")])[0];
+        assert!(String::from_utf8_lossy(script).contains("--template-override"));
+    }
 }
 
 /// Where a profile and patterns are given Kolla forgets the profile; here they add up.

@@ -30,6 +30,9 @@ pub use lent::{Told, lent};
 
 const NAME: &str = "kolla-build";
 
+/// oslo.config's own option.
+const COMPLETION: &str = "shell_completion";
+
 /// The arguments as Kollage has them, whatever it was called.
 pub fn called(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.collect();
@@ -47,6 +50,9 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
         }
         found => Tree::open(&found?)?,
     };
+    if let Some(script) = completion(&tree, &args.arguments) {
+        return app.print(&script).map(|()| 0);
+    }
     let (options, settings) = match read(app, &tree, &args.arguments)? {
         Ok(read) => read,
         Err(error) => {
@@ -83,6 +89,17 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
         };
     }
     build::run(app, &chosen)
+}
+
+/// For the shell that `--shell_completion` names.
+fn completion(tree: &Tree, arguments: &[OsString]) -> Option<String> {
+    let mut command = command(&options::declared(tree, "_CLI_OPTS"), tree);
+    // What is wrong with the others is told where they are read.
+    let matches = command.clone().try_get_matches_from(arguments).ok()?;
+    let shell = *matches.get_one::<clap_complete::Shell>(COMPLETION)?;
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, NAME, &mut script);
+    Some(String::from_utf8_lossy(&script).into_owned())
 }
 
 /// A tree's images, with what is asked for of them.
@@ -278,7 +295,14 @@ fn of_no_tree() -> Command {
                 .help("The Kolla tree: a checkout, or the prefix that its package is installed in [Kollage's own]"),
         )
         .arg(many("config-file", "FILE", "A configuration file; later ones win [default: /etc/kolla/kolla-build.conf]"))
-        .arg(many("config-dir", "DIR", "A directory of configuration files, read after those"));
+        .arg(many("config-dir", "DIR", "A directory of configuration files, read after those"))
+        .arg(
+            Arg::new(COMPLETION)
+                .long(COMPLETION)
+                .value_name("SHELL")
+                .value_parser(clap::value_parser!(clap_complete::Shell))
+                .help("Print a completion script for a shell"),
+        );
     options::own().iter().fold(command, with)
 }
 
