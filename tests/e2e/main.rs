@@ -22,6 +22,7 @@ mod images;
 mod import_kolla;
 mod interrupt;
 mod kolla;
+mod kolla_conf;
 mod kolla_layers;
 mod little;
 mod lock;
