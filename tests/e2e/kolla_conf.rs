@@ -30,6 +30,44 @@ fn called_kolla_build_it_is_kolla_build() {
     called(&["--list-imagse"]).exits(2).says("--list-imagse");
 }
 
+/// A virtual environment that is entered, and what stands beside a kolla-build on PATH.
+#[test]
+fn the_tree_of_an_installed_kolla_is_found() {
+    let tree = Tree::new();
+    tree.write("bin/kolla-build", "");
+    let listed = |variable: &str, value: &str| {
+        let mut command = tree.sandbox.command(&["kolla-build", "--list-images", "^app-base$"]);
+        ran(command.env(variable, value))
+    };
+    let path = format!("/usr/bin:{}:/bin", tree.path("bin").display());
+    for (variable, value) in [("PATH", path), ("VIRTUAL_ENV", tree.path("").display().to_string())] {
+        assert_eq!(listed(variable, &value).ok().stdout, "1 : app-base\n2 : base\n", "{variable}");
+    }
+    listed("PATH", "/nowhere").exits(2).says("no Kolla tree is named, and none is installed").says("--kolla DIR");
+}
+
+#[test]
+fn options_without_meaning_are_accepted_with_a_line() {
+    if !is_root() {
+        return;
+    }
+    let tree = Tree::new();
+    let config = fs::read_to_string(tree.path("kolla/common/config.py")).unwrap();
+    let more = "_CLI_OPTS = [\n    cfg.BoolOpt('buildkit', default=False),\n    cfg.StrOpt('buildkit-builder'),\n    \
+                cfg.StrOpt('podman_base_url'),\n    cfg.BoolOpt('squash-cleanup', default=True),\n    \
+                cfg.StrOpt('squash-tmp-dir'),\n";
+    tree.write("kolla/common/config.py", &config.replace("_CLI_OPTS = [\n", more));
+    let of_file = "debug = yes\nbuildkit = yes\nbuildkit_builder = b\nsquash_cleanup = no\nsquash_tmp_dir = /x\n";
+    let ran = tree.run(of_file, &["--keep", "--podman_base_url", "http://p", "^base$"]).ok();
+    let told = ran.stderr.lines().filter_map(|line| line.strip_prefix("note: `")?.split_once("` has no meaning here"));
+    let mut told: Vec<&str> = told.map(|(option, _)| option).collect();
+    told.sort_unstable();
+    let all = ["buildkit", "buildkit-builder", "debug", "keep", "podman-base-url", "squash-cleanup", "squash-tmp-dir"];
+    assert_eq!(told, all, "{}", ran.stderr);
+    let ran = tree.run("", &["^base$"]).ok();
+    assert!(!ran.stderr.contains("no meaning"), "{}", ran.stderr);
+}
+
 /// In a mount namespace where nothing else is in /etc.
 #[test]
 fn the_file_in_etc_counts_where_none_is_named() {
