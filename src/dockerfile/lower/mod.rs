@@ -177,6 +177,8 @@ impl<'a> Lowering<'a> {
     }
 
     fn step(&mut self, created_by: String, action: Action) {
+        // It becomes the image's history, which everybody sees who has the image.
+        let created_by = crate::fetch::address::without_logins(&created_by);
         let (line, span, title) = (self.at.line, self.at.span.clone(), self.at.title.clone());
         self.steps.push(Step { line, span, title, created_by, action });
     }
