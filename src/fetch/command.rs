@@ -230,6 +230,14 @@ impl<'a> Git<'a> {
             let error = Error::unusable("the server of the repository is not known to this machine").cause(why);
             return Problem::Lasting(error.hint("add its key to ~/.ssh/known_hosts, with `ssh-keyscan` for instance"));
         }
+        let missing = ["repository not exported", "does not appear to be a git repository"];
+        if missing.iter().any(|text| said.contains(text))
+            || (said.contains("repository '") && said.contains("' not found"))
+        {
+            return Problem::Lasting(
+                Error::bad_input("there is no such repository").cause(why).hint("check the address"),
+            );
+        }
         if server_error || PASSING.iter().any(|text| said.contains(text)) {
             return Problem::Passing { why, after: None };
         }
