@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::error::Error;
 use crate::kolla::options::Options;
 use crate::kolla::settings::Settings;
 use crate::kolla::tree::{Tree, load};
@@ -77,6 +78,9 @@ impl Repos {
         // What is replaced has to be taken away first, and there is a command for it.
         let merges = tree.methods.text("DNF_REMOVE_EXISTING").is_some();
         let own_data = own.map(load).transpose()?;
+        if let (Some(path), Some(data)) = (own, &own_data) {
+            sections(path, data)?;
+        }
         let data = match (&own_data, merges) {
             (None, _) => tree.repos.clone(),
             (Some(own), false) => own.clone(),
@@ -339,6 +343,23 @@ fn filled(format: &str, values: &[(&str, &str)]) -> String {
     }
     out.push_str(rest);
     out
+}
+
+/// A file of somebody's has sections with repositories; an empty one has none.
+fn sections(path: &Path, data: &Value) -> crate::error::Result<()> {
+    let is_table = |value: &Value| matches!(value, Value::None | Value::Dict(_));
+    let wrong = |what: String| {
+        let hint = "it has sections such as `deb` or `debian-aarch64`, and in them repositories by name";
+        Err(Error::bad_input(format!("{} {what}", path.display())).hint(hint))
+    };
+    if !is_table(data) {
+        return wrong("has no sections of repositories".into());
+    }
+    let repos = data.dict().iter().flat_map(|(_, section)| section.dict());
+    match data.dict().iter().chain(repos).find(|(_, value)| !is_table(value)) {
+        Some((name, _)) => wrong(format!("has `{name}`, which is no table")),
+        None => Ok(()),
+    }
 }
 
 /// Entries of one's own replace the release's of the same section and name.
