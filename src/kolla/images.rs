@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use regex::RegexBuilder;
+use regex::{Regex, RegexBuilder};
 
 use crate::error::{Error, Result};
 use crate::kolla::options::Options;
@@ -72,24 +72,13 @@ fn parent(text: &str) -> String {
 /// add up.
 pub fn select(images: &mut [Image], options: &Options<'_>, settings: &Settings) -> Result<()> {
     let mut patterns = options.texts("regex")?;
-    for profile in options.texts("profile")? {
-        let images = options.get("profiles", &profile)?;
-        let before = patterns.len();
-        patterns.extend(images.texts().map(str::to_owned));
-        if patterns.len() == before {
-            let error = Error::bad_input(format!("there is no profile `{profile}`, or it is empty"));
-            return Err(match suggest::hint(&profile, options.keys("profiles").iter().map(String::as_str)) {
-                Some(hint) => error.hint(hint),
-                None => error,
-            });
-        }
+    for (number, profile) in options.texts("profile")?.into_iter().enumerate() {
+        patterns.extend(of_profile(images, options, number, &profile)?);
     }
     if !options.flag("enable_unbuildable")? {
         unbuildable(images, options, settings);
     }
-    let all = format!("({})", patterns.join("|"));
-    let matcher = RegexBuilder::new(&all)
-        .build()
+    let matcher = matcher(&patterns)
         .map_err(|e| Error::bad_input(format!("`{}` is no regular expression", patterns.join("|"))).cause(e))?;
     let wanted: Vec<usize> = (0..images.len())
         .filter(|number| images[*number].status != Status::Unbuildable)
@@ -103,6 +92,32 @@ pub fn select(images: &mut [Image], options: &Options<'_>, settings: &Settings) 
         }
     }
     Ok(())
+}
+
+fn matcher(patterns: &[String]) -> std::result::Result<Regex, regex::Error> {
+    RegexBuilder::new(&format!("({})", patterns.join("|"))).build()
+}
+
+/// The patterns of a profile, which have to select something.
+fn of_profile(images: &[Image], options: &Options<'_>, number: usize, profile: &str) -> Result<Vec<String>> {
+    let patterns: Vec<String> = options.get("profiles", profile)?.texts().map(str::to_owned).collect();
+    let known = options.keys("profiles");
+    if patterns.is_empty() && !known.iter().any(|name| name == profile) {
+        let problem = format!("there is no profile `{profile}`");
+        let hint = suggest::hint(profile, known.iter().map(String::as_str));
+        return Err(options.refused_value("profile", number, problem, hint));
+    }
+    let refused = |problem: String, hint: &str| options.refused("profiles", profile, problem, hint);
+    let matcher = matcher(&patterns).map_err(|e| {
+        let why = e.to_string();
+        let why = why.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        refused(format!("the profile `{profile}` has `{}`, which is no regular expression", patterns.join(",")), &why)
+    })?;
+    if patterns.is_empty() || !images.iter().any(|image| matcher.is_match(&image.name)) {
+        let hint = "it is a list of regular expressions for names of images";
+        return Err(refused(format!("the profile `{profile}` selects no image"), hint));
+    }
+    Ok(patterns)
 }
 
 /// Images that the release cannot build here, and those above them.

@@ -1,98 +1,19 @@
 //! The options that a Kolla release has, from its own table, and what they were set to: by the command line, by
 //! `OS_GROUP__NAME` variables, by files, or by the release.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 
 use crate::diag::{Diagnostic, Diagnostics, Place, SourceFile};
 use crate::error::{Error, Result};
+use crate::fetch::address::without_logins;
 use crate::kolla::ini::{self, DEFAULT};
-use crate::kolla::layers::OPTION;
+pub use crate::kolla::opt::{ELSEWHERE, Kind, Opt, declared, own};
+use crate::kolla::opt::{source, typed, user};
 use crate::kolla::tree::Tree;
-use crate::kolla::value::{Value, set};
+use crate::kolla::value::Value;
 use crate::suggest;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    Text,
-    Flag,
-    Number,
-    /// Separated by commas.
-    List,
-    /// `key:value`, separated by commas.
-    Dict,
-    /// Given again for each value.
-    Many,
-}
-
-/// One option, as the release declares it.
-#[derive(Clone, Debug)]
-pub struct Opt {
-    /// As the command line has it.
-    pub name: String,
-    pub kind: Kind,
-    pub short: Option<char>,
-    pub default: Value,
-    pub choices: Vec<String>,
-    pub least: Option<i64>,
-    pub help: String,
-    pub positional: bool,
-}
-
-impl Opt {
-    /// As a file has it.
-    pub fn key(&self) -> String {
-        self.name.replace('-', "_")
-    }
-
-    fn read(value: &Value) -> Option<Opt> {
-        let Value::Call(call) = value else { return None };
-        let kind = match call.name.as_str() {
-            "cfg.StrOpt" => Kind::Text,
-            "cfg.BoolOpt" => Kind::Flag,
-            "cfg.IntOpt" => Kind::Number,
-            "cfg.ListOpt" => Kind::List,
-            "cfg.DictOpt" => Kind::Dict,
-            "cfg.MultiOpt" | "cfg.MultiStrOpt" => Kind::Many,
-            _ => return None,
-        };
-        let named = |key: &str| call.named.iter().find(|(k, _)| k == key).map(|(_, value)| value);
-        Some(Opt {
-            name: call.arguments.first()?.text()?.to_owned(),
-            kind,
-            short: named("short").and_then(Value::text).and_then(|s| s.chars().next()),
-            default: named("default").cloned().unwrap_or(Value::None),
-            choices: named("choices").into_iter().flat_map(Value::texts).map(str::to_owned).collect(),
-            least: named("min").and_then(|v| if let Value::Int(n) = v { Some(*n) } else { None }),
-            help: named("help").and_then(Value::text).unwrap_or_default().to_owned(),
-            positional: named("positional").is_some_and(Value::is_true),
-        })
-    }
-
-    fn plain(name: &str, kind: Kind, default: Value) -> Opt {
-        Opt {
-            name: name.to_owned(),
-            kind,
-            short: None,
-            default,
-            choices: Vec::new(),
-            least: None,
-            help: String::new(),
-            positional: false,
-        }
-    }
-}
-
-/// The options of one list of the release's `common/config.py`.
-pub fn declared(tree: &Tree, list: &str) -> Vec<Opt> {
-    tree.config.get(list).map(|list| list.list().iter().filter_map(Opt::read).collect()).unwrap_or_default()
-}
-
-/// Options that Kolla has not.
-pub fn own() -> Vec<Opt> {
-    let help = "Put each plugin of an image above it as a layer of its own, where its recipe only installs them [Kollage's own]";
-    vec![Opt { help: help.to_owned(), ..Opt::plain(OPTION, Kind::Flag, Value::Bool(false)) }]
-}
 
 /// Where a value came from.
 #[derive(Clone, Debug)]
@@ -105,7 +26,19 @@ pub enum Origin {
 #[derive(Debug)]
 struct Given {
     values: Vec<String>,
-    origin: Origin,
+    /// Of each value.
+    origins: Vec<Origin>,
+}
+
+impl Given {
+    fn one(value: String, origin: Origin) -> Given {
+        Given { values: vec![value], origins: vec![origin] }
+    }
+
+    /// Of what was said last.
+    fn origin(&self) -> Option<&Origin> {
+        self.origins.last()
+    }
 }
 
 #[derive(Debug)]
@@ -126,6 +59,7 @@ impl<'a> Options<'a> {
         let mut main = declared(tree, "_CLI_OPTS");
         main.extend(declared(tree, "_BASE_OPTS"));
         main.extend(own());
+        main.push(Opt::plain(ELSEWHERE, Kind::List, Value::List(Vec::new())));
         for option in &mut main {
             match option.key().as_str() {
                 "base_arch" => option.default = Value::Text(machine.into()),
@@ -161,10 +95,14 @@ impl<'a> Options<'a> {
 
     fn say(&mut self, section: String, key: String, value: String, origin: Origin) {
         let many = self.option(&section, &key).is_some_and(|option| option.kind == Kind::Many);
-        let slot = (section, key);
-        let mut values = self.given.remove(&slot).filter(|_| many).map(|given| given.values).unwrap_or_default();
-        values.push(value);
-        self.given.insert(slot, Given { values, origin });
+        match self.given.entry((section, key)) {
+            Entry::Occupied(mut there) if many => {
+                there.get_mut().values.push(value);
+                there.get_mut().origins.push(origin);
+            }
+            Entry::Occupied(mut there) => drop(there.insert(Given::one(value, origin))),
+            Entry::Vacant(free) => drop(free.insert(Given::one(value, origin))),
+        }
     }
 
     /// `OS_DEFAULT__BASE` and the like, which win over files and not over the command line.
@@ -177,9 +115,10 @@ impl<'a> Options<'a> {
             };
             let Some(option) = options.iter().find(|option| same(&option.name, key)) else { continue };
             let slot = (section.clone(), option.key());
-            if self.given.get(&slot).is_none_or(|given| !matches!(given.origin, Origin::CommandLine)) {
-                let origin = Origin::Environment(name.clone());
-                self.given.insert(slot, Given { values: vec![value.clone()], origin });
+            let by_hand =
+                self.given.get(&slot).is_some_and(|given| matches!(given.origin(), Some(Origin::CommandLine)));
+            if !by_hand {
+                self.given.insert(slot, Given::one(value.clone(), Origin::Environment(name.clone())));
             }
         }
     }
@@ -188,12 +127,17 @@ impl<'a> Options<'a> {
         self.say(DEFAULT.into(), key.into(), value, Origin::CommandLine);
     }
 
-    /// What an option is when nobody sets it: it follows from others, and addresses of sources refer to it.
+    /// What an option is when nobody sets it.
     pub fn default(&mut self, key: &str, value: String) {
         let main = self.known.get_mut(DEFAULT).into_iter().flatten();
         for option in main.filter(|option| option.key() == key) {
             option.default = Value::Text(value.clone());
         }
+    }
+
+    /// Whether nobody set it, and the release doesn't say what it is then.
+    pub fn is_unset(&self, key: &str) -> bool {
+        !self.is_given(key) && self.option(DEFAULT, key).is_none_or(|option| option.default.is_none())
     }
 
     /// Sections that the release or a file has.
@@ -205,12 +149,12 @@ impl<'a> Options<'a> {
     pub fn unknown(&mut self, images: &BTreeSet<String>) {
         let mut warnings = Vec::new();
         for ((section, key), given) in &self.given {
-            let Origin::File(place) = &given.origin else { continue };
-            let source = self.is_source(section, images);
+            let Some(Origin::File(place)) = given.origin() else { continue };
+            let is_source = self.is_source(section, images);
             let keys: Vec<String> = match self.known.get(section) {
                 Some(options) => options.iter().map(Opt::key).collect(),
                 None if section.ends_with("-user") => user(section, &Value::None).iter().map(Opt::key).collect(),
-                None if source => crate::kolla::options::source(&Value::None).iter().map(Opt::key).collect(),
+                None if is_source => source(&Value::None).iter().map(Opt::key).collect(),
                 None => {
                     let sections = self.known.keys().map(String::as_str).chain(images.iter().map(String::as_str));
                     let warning = Diagnostic::warning(format!("nothing reads the section [{section}]"));
@@ -272,10 +216,12 @@ impl<'a> Options<'a> {
         for value in &given.values {
             values.push(self.substitute(value, section, key, depth)?);
         }
-        typed(&option, &values).map_err(|(why, hint)| self.wrong(section, key, &given.origin, &why, hint))
+        let origin = given.origin().unwrap_or(&Origin::CommandLine);
+        typed(&option, &values).map_err(|(why, hint)| self.wrong(section, key, origin, &why, hint))
     }
 
     fn wrong(&self, section: &str, key: &str, origin: &Origin, why: &str, hint: Option<String>) -> Error {
+        let why = without_logins(why);
         match origin {
             Origin::File(place) => {
                 let problem = Diagnostic::error(format!("`{key}` {why}")).at(&place.file, place.span.clone());
@@ -299,21 +245,39 @@ impl<'a> Options<'a> {
 
     /// Something is wrong with what a section says: with its place in a file, else it is the release's own.
     pub fn refused(&self, section: &str, key: &str, problem: String, hint: impl Into<String>) -> Error {
-        let error = match self.given.get(&(section.to_owned(), key.to_owned())).map(|given| &given.origin) {
+        let given = self.given.get(&(section.to_owned(), key.to_owned()));
+        self.refused_at(given.and_then(Given::origin), problem, Some(hint.into()))
+    }
+
+    /// The same with one of the values of an option of `[DEFAULT]` that can be given again.
+    pub fn refused_value(&self, key: &str, value: usize, problem: String, hint: Option<String>) -> Error {
+        let given = self.given.get(&(DEFAULT.to_owned(), key.to_owned()));
+        self.refused_at(given.and_then(|given| given.origins.get(value)), problem, hint)
+    }
+
+    fn refused_at(&self, origin: Option<&Origin>, problem: String, hint: Option<String>) -> Error {
+        let problem = without_logins(&problem);
+        let error = match origin {
             Some(Origin::File(place)) => {
-                let problem = Diagnostic::error(problem).at(&place.file, place.span.clone()).hint(hint);
-                let problems = Diagnostics(vec![problem]);
+                let problem = Diagnostic::error(problem).at(&place.file, place.span.clone());
+                let problems = Diagnostics(vec![with_hint(problem, hint)]);
                 return Error::from_diagnostics(format!("{} cannot be used", place.file.path().display()), problems);
             }
             Some(Origin::Environment(name)) => Error::bad_input(problem).cause(format!("it was set by `{name}`")),
-            _ => Error::bad_input(problem).cause(format!("it stands so in the sources of Kolla {}", self.tree.version)),
+            Some(Origin::CommandLine) => Error::bad_input(problem),
+            None => {
+                Error::bad_input(problem).cause(format!("it stands so in the sources of Kolla {}", self.tree.version))
+            }
         };
-        error.hint(hint)
+        match hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        }
     }
 
     /// Where a section's value was written in a file.
     pub fn place(&self, section: &str, key: &str) -> Option<Place> {
-        match self.given.get(&(section.to_owned(), key.to_owned())).map(|given| &given.origin) {
+        match self.given.get(&(section.to_owned(), key.to_owned())).and_then(Given::origin) {
             Some(Origin::File(place)) => Some(place.clone()),
             _ => None,
         }
@@ -321,7 +285,7 @@ impl<'a> Options<'a> {
 
     /// Where a section's value was written, in a few words.
     pub fn origin(&self, section: &str, key: &str) -> String {
-        match self.given.get(&(section.to_owned(), key.to_owned())).map(|given| &given.origin) {
+        match self.given.get(&(section.to_owned(), key.to_owned())).and_then(Given::origin) {
             Some(Origin::File(place)) => place.shown(),
             Some(Origin::Environment(name)) => name.clone(),
             _ => format!("the sources of Kolla {}", self.tree.version),
@@ -392,6 +356,11 @@ impl<'a> Options<'a> {
         })
     }
 
+    /// A text that says something: where Kolla asks whether there is one, an empty one is none.
+    pub fn filled(&self, key: &str) -> Result<Option<String>> {
+        Ok(self.text(key)?.filter(|text| !text.is_empty()))
+    }
+
     pub fn flag(&self, key: &str) -> Result<bool> {
         Ok(self.get(DEFAULT, key)?.is_true())
     }
@@ -415,6 +384,11 @@ impl<'a> Options<'a> {
         keys
     }
 
+    /// An option of `[DEFAULT]` as the release spells it.
+    pub fn spelled(&self, key: &str) -> String {
+        self.option(DEFAULT, key).map_or_else(|| key.to_owned(), |option| option.name)
+    }
+
     pub fn has(&self, key: &str) -> bool {
         self.option(DEFAULT, key).is_some()
     }
@@ -425,76 +399,4 @@ fn with_hint(diagnostic: Diagnostic, hint: Option<String>) -> Diagnostic {
         Some(hint) => diagnostic.hint(hint),
         None => diagnostic,
     }
-}
-
-/// A value of the option's kind; or what is wrong with it, and what there is.
-fn typed(option: &Opt, values: &[String]) -> Result<Value, (String, Option<String>)> {
-    let last = values.last().map(String::as_str).unwrap_or_default();
-    let value = match option.kind {
-        Kind::Text => Value::Text(last.to_owned()),
-        Kind::Flag => match last.to_ascii_lowercase().as_str() {
-            "true" | "1" | "on" | "yes" => Value::Bool(true),
-            "false" | "0" | "off" | "no" => Value::Bool(false),
-            _ => return Err((format!("is `{last}`, which is neither true nor false"), None)),
-        },
-        Kind::Number => match last.trim().parse::<i64>() {
-            Ok(number) if option.least.is_none_or(|least| number >= least) => Value::Int(number),
-            Ok(number) => {
-                let least = option.least.unwrap_or_default();
-                return Err((format!("is {number}, and {least} is the least that makes sense"), None));
-            }
-            Err(_) => return Err((format!("is `{last}`, which is no number"), None)),
-        },
-        Kind::List => {
-            let text = last.trim().trim_end_matches(',');
-            let items = text.split(',').map(|item| Value::Text(item.trim().to_owned()));
-            Value::List(if text.is_empty() { Vec::new() } else { items.collect() })
-        }
-        Kind::Dict => {
-            let mut entries = Vec::new();
-            for pair in last.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-                let Some((key, value)) = pair.split_once(':') else {
-                    return Err((format!("has `{pair}`, which is not of the form KEY:VALUE"), None));
-                };
-                set(&mut entries, key.trim().to_owned(), Value::Text(value.trim().to_owned()));
-            }
-            Value::Dict(entries)
-        }
-        Kind::Many => Value::List(values.iter().map(|v| Value::Text(v.clone())).collect()),
-    };
-    match value.text() {
-        Some(text) if !option.choices.is_empty() && !option.choices.iter().any(|c| c == text) => {
-            let near = suggest::hint(text, option.choices.iter().map(String::as_str));
-            Err((format!("is `{text}`, which this Kolla release doesn't know"), near))
-        }
-        _ => Ok(value),
-    }
-}
-
-/// The options of a source.
-fn source(table: &Value) -> Vec<Opt> {
-    let value = |key: &str| table.get(key).cloned().unwrap_or(Value::None);
-    let mut kind = Opt::plain("type", Kind::Text, value("type"));
-    kind.choices = ["local", "git", "url"].map(str::to_owned).to_vec();
-    let enabled = table.get("enabled").cloned().unwrap_or(Value::Bool(true));
-    vec![
-        kind,
-        Opt::plain("location", Kind::Text, value("location")),
-        Opt::plain("reference", Kind::Text, value("reference")),
-        Opt::plain("enabled", Kind::Flag, enabled),
-        Opt::plain("version", Kind::Text, value("version")),
-        Opt::plain("sha256", Kind::Dict, value("sha256")),
-    ]
-}
-
-/// The options of a user: `NAME-user`.
-fn user(section: &str, table: &Value) -> Vec<Opt> {
-    let value = |key: &str| table.get(key).cloned().unwrap_or(Value::None);
-    let name = section.strip_suffix("-user").unwrap_or(section);
-    let group = table.get("group").cloned().unwrap_or_else(|| Value::Text(name.to_owned()));
-    vec![
-        Opt::plain("uid", Kind::Number, value("uid")),
-        Opt::plain("gid", Kind::Number, value("gid")),
-        Opt::plain("group", Kind::Text, group),
-    ]
 }

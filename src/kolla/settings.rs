@@ -26,6 +26,8 @@ pub struct Settings {
     pub template_override: Vec<String>,
     pub docker_dir: Vec<String>,
     pub patches_path: Option<String>,
+    /// The architecture as checksums of sources have it.
+    source_arch: String,
     pip_arguments: Vec<&'static str>,
     /// What every template sees.
     pub values: BTreeMap<String, Shown>,
@@ -37,18 +39,9 @@ impl Settings {
         let text = |key: &str| options.text(key);
         let or_empty = |key: &str| Ok::<String, Error>(options.text(key)?.unwrap_or_default());
         let base = or_empty("base")?;
-        let defaults = options.tree.config.get("DEFAULT_BASE_TAGS").and_then(|all| all.get(&base));
-        let default = |key: &str| defaults.and_then(|d| d.get(key)).map(Value::printed);
-        let given = |key: &str, or: Option<String>| -> Result<String> {
-            match options.is_given(key) {
-                true => or_empty(key),
-                false => Ok(or.unwrap_or_default()),
-            }
-        };
-        let base_tag = given("base_tag", default("tag"))?;
-        let base_image = match text("base_image")?.filter(|image| !image.is_empty()) {
+        let base_image = match options.filled("base_image")? {
             Some(image) => image,
-            None => default("name").unwrap_or_default(),
+            None => of_base(options.tree, &base, "name").unwrap_or_default(),
         };
         let base_arch = or_empty("base_arch")?;
         let debian_arch = match base_arch.as_str() {
@@ -56,21 +49,13 @@ impl Settings {
             "x86_64" => "amd64".to_owned(),
             other => other.to_owned(),
         };
-        let release = or_empty("openstack_release")?;
-        let branch = given("openstack_branch", Some(branch(&release)))?;
-        let slashed = given("openstack_branch_slashed", Some(self::branch(&release).replace('-', "/")))?;
-        let tag = match text("tag")? {
-            Some(tag) => tag,
-            None => format!("{release}-{base}-{base_tag}"),
-        };
         let (manager, package_type) = match base.as_str() {
             "debian" | "ubuntu" => ("apt", "deb"),
             _ => ("dnf", "rpm"),
         };
         let manager = text("distro_package_manager")?.unwrap_or_else(|| manager.to_owned());
-        let package_type =
-            text("base_package_type")?.filter(|t| !t.is_empty()).unwrap_or_else(|| package_type.to_owned());
-        let namespace = match text("registry")?.filter(|registry| !registry.is_empty()) {
+        let package_type = options.filled("base_package_type")?.unwrap_or_else(|| package_type.to_owned());
+        let namespace = match options.filled("registry")? {
             Some(registry) => format!("{registry}/{}", or_empty("namespace")?),
             None => or_empty("namespace")?,
         };
@@ -81,7 +66,7 @@ impl Settings {
         ];
         let mut pip_arguments = Vec::new();
         for (key, argument) in pip {
-            if options.has(key) && text(key)?.is_some_and(|value| !value.is_empty()) {
+            if options.has(key) && options.filled(key)?.is_some() {
                 pip_arguments.push(argument);
             }
         }
@@ -90,14 +75,15 @@ impl Settings {
             base_arch,
             base_package_type: package_type,
             namespace,
-            tag,
+            tag: or_empty("tag")?,
+            source_arch: or_empty("debian_arch")?,
             image_name_prefix: or_empty("image_name_prefix")?,
             maintainer: or_empty("maintainer")?,
             openstack_release_codename: or_empty("openstack_release_codename")?,
-            repos_yaml: text("repos_yaml")?.filter(|path| !path.is_empty()),
+            repos_yaml: options.filled("repos_yaml")?,
             template_override: options.texts("template_override")?,
             docker_dir: options.texts("docker_dir")?,
-            patches_path: text("patches_path")?,
+            patches_path: options.filled("patches_path")?,
             pip_arguments,
             values: BTreeMap::new(),
         };
@@ -105,17 +91,17 @@ impl Settings {
         let strings = [
             ("base_distro", settings.base.clone()),
             ("base_image", base_image),
-            ("base_distro_tag", base_tag),
+            ("base_distro_tag", or_empty("base_tag")?),
             ("base_arch", settings.base_arch.clone()),
             ("repos_yaml", or_empty("repos_yaml")?),
             ("base_package_type", settings.base_package_type.clone()),
             ("debian_arch", debian_arch),
             ("image_prefix", settings.image_name_prefix.clone()),
             ("namespace", settings.namespace.clone()),
-            ("openstack_release", release),
+            ("openstack_release", or_empty("openstack_release")?),
             ("openstack_release_codename", settings.openstack_release_codename.clone()),
-            ("openstack_branch", branch),
-            ("openstack_branch_slashed", slashed),
+            ("openstack_branch", or_empty("openstack_branch")?),
+            ("openstack_branch_slashed", or_empty("openstack_branch_slashed")?),
             ("tag", settings.tag.clone()),
             ("maintainer", settings.maintainer.clone()),
             ("kolla_version", options.tree.version.clone()),
@@ -130,7 +116,7 @@ impl Settings {
             values.insert("build_date".into(), Shown::from(date));
         }
         values.insert("supported_distro_name".into(), shown(&pretty.unwrap_or(Value::None)));
-        values.insert("patches_path".into(), Shown::from(settings.patches_path.clone()));
+        values.insert("patches_path".into(), Shown::from(text("patches_path")?));
         values.insert("rpm_setup".into(), Shown::from(rpm_setup(&options.texts("rpm_setup_config")?)?));
         values.insert("users".into(), users(options)?);
         values.insert("env".into(), Shown::from_pairs(environment.iter().map(|(k, v)| (k.as_str(), v.as_str()))));
@@ -144,15 +130,8 @@ impl Settings {
     }
 
     /// The architecture as checksums of sources have it.
-    pub fn source_arch(&self) -> &'static str {
-        if self.base_arch == "aarch64" { "arm64" } else { "amd64" }
-    }
-
-    /// Options that follow from others when nobody sets them.
-    pub fn derived(&self) -> Vec<(&'static str, String)> {
-        let value = |name: &str| self.values.get(name).map(ToString::to_string).unwrap_or_default();
-        let branches = ["openstack_branch", "openstack_branch_slashed", "debian_arch"].map(|key| (key, value(key)));
-        branches.into_iter().chain([("base_tag", value("base_distro_tag")), ("tag", self.tag.clone())]).collect()
+    pub fn source_arch(&self) -> &str {
+        &self.source_arch
     }
 
     /// What pip is told by ARG, behind the first FROM.
@@ -178,8 +157,30 @@ impl Settings {
     }
 }
 
-fn branch(release: &str) -> String {
-    if release == "master" { release.to_owned() } else { format!("stable-{release}") }
+/// Gives options that follow from others what they are when nobody sets them; addresses of sources refer to them.
+pub fn derive(options: &mut Options<'_>) -> Result<()> {
+    let text = |options: &Options<'_>, key: &str| Ok::<String, Error>(options.text(key)?.unwrap_or_default());
+    let base = text(options, "base")?;
+    if let Some(tag) = of_base(options.tree, &base, "tag") {
+        options.default("base_tag", tag);
+    }
+    let release = text(options, "openstack_release")?;
+    // Older releases name images after Kolla's own version.
+    if options.is_unset("tag") {
+        let tag = format!("{release}-{base}-{}", text(options, "base_tag")?);
+        options.default("tag", tag);
+    }
+    let branch = if release == "master" { release } else { format!("stable-{release}") };
+    options.default("openstack_branch_slashed", branch.replace('-', "/"));
+    options.default("openstack_branch", branch);
+    let arch = if text(options, "base_arch")? == "aarch64" { "arm64" } else { "amd64" };
+    options.default("debian_arch", arch.to_owned());
+    Ok(())
+}
+
+/// What the release says of the image that a distribution begins with.
+fn of_base(tree: &Tree, base: &str, key: &str) -> Option<String> {
+    tree.config.get("DEFAULT_BASE_TAGS")?.get(base)?.get(key).map(Value::printed)
 }
 
 fn rpm_setup(configured: &[String]) -> Result<Vec<String>> {
@@ -211,7 +212,7 @@ fn users(options: &Options<'_>) -> Result<Shown> {
         for key in ["uid", "gid", "group"] {
             entry.push((key, shown(&options.get(section, key)?)));
         }
-        users.push((section.trim_end_matches("-user").to_owned(), Shown::from_pairs(entry)));
+        users.push((section.strip_suffix("-user").unwrap_or(section).to_owned(), Shown::from_pairs(entry)));
     }
     Ok(Shown::from_pairs(users))
 }

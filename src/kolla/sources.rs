@@ -133,6 +133,14 @@ fn source(section: &str, options: &Options<'_>, arch: &str) -> Result<Option<Sou
     })?;
     let kind = match kind.as_str() {
         "url" => {
+            if !["http://", "https://"].iter().any(|scheme| location.to_ascii_lowercase().starts_with(scheme)) {
+                let problem = format!("the `location` of [{section}] is no address of the web");
+                return Err(refused(
+                    "location",
+                    problem,
+                    "it begins with `https://`; what is on this machine is `local`",
+                ));
+            }
             let sums = options.get(section, "sha256")?;
             let no_sum =
                 |hint: &str| refused("sha256", format!("`sha256` in [{section}] has no checksum for {arch}"), hint);
@@ -147,7 +155,7 @@ fn source(section: &str, options: &Options<'_>, arch: &str) -> Result<Option<Sou
             Kind::Url(WebFile { url: location, checksum })
         }
         "git" => {
-            let reference = text("reference")?.ok_or_else(|| {
+            let reference = text("reference")?.filter(|reference| !reference.is_empty()).ok_or_else(|| {
                 let problem = format!("[{section}] is a git source without a `reference`");
                 refused("type", problem, "name a branch, a tag or a commit")
             })?;

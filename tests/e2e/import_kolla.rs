@@ -7,7 +7,7 @@ use std::path::Path;
 
 use kollage::kolla::import::{Side, verify};
 use kollage::kolla::options::Options;
-use kollage::kolla::settings::Settings;
+use kollage::kolla::settings::{self, Settings};
 use kollage::kolla::tree::Tree;
 
 use crate::sandbox::{Ran, Sandbox, is_root};
@@ -260,14 +260,11 @@ fn a_difference_is_found_and_named() {
     let root = sandbox.path("imported");
     let differences = || -> Vec<String> {
         let tree = Tree::open(Path::new(&tree)).unwrap();
-        let options = Options::new(&tree, "x86_64");
+        let mut options = Options::new(&tree, "x86_64");
+        settings::derive(&mut options).unwrap();
         let settings = Settings::new(&options, &BTreeMap::new(), "20261130").unwrap();
-        let mut derived = Options::new(&tree, "x86_64");
-        for (key, value) in settings.derived() {
-            derived.default(key, value);
-        }
         let roots = [tree.docker.clone()];
-        let sides = [Side::new(&derived, &settings, &roots).unwrap()];
+        let sides = [Side::new(&options, &settings, &roots).unwrap()];
         let verdicts = verify::verify(&root, &sides, &roots).unwrap();
         verdicts.into_iter().flat_map(|one| one.differences).collect()
     };

@@ -141,7 +141,7 @@ impl Tree {
     }
 
     /// The same to any command that takes a tree.
-    fn told(&self, config: &str, command: &str, arguments: &[&str]) -> Ran {
+    pub fn told(&self, config: &str, command: &str, arguments: &[&str]) -> Ran {
         ran(&mut self.command(config, command, arguments))
     }
 
@@ -320,6 +320,12 @@ fn addresses_of_sources_follow_the_architecture() {
         let plan = tree.told(&config, "plan", &["--format", "json", "app-base"]).ok();
         assert!(plan.stdout.contains(&format!("/a-5-linux-{debian}.tar is unknown")), "{}", plan.stdout);
     }
+    // What is set goes before what follows from others, for checksums as well.
+    let config = format!("base_arch = x86_64\ndebian_arch = arm64\n[app-base]\ntype = url\n{address}");
+    let sum = |arch: &str| format!("{config}sha256 = {arch}:{}\n", "0".repeat(64));
+    let plan = tree.told(&sum("arm64"), "plan", &["--format", "json", "app-base"]).ok();
+    assert!(plan.stdout.contains("/a-5-linux-arm64.tar is unknown"), "{}", plan.stdout);
+    tree.told(&sum("amd64"), "plan", &["app-base"]).exits(2).says("no checksum for arm64");
 }
 
 #[test]
@@ -474,6 +480,7 @@ fn what_is_wrong_with_a_source_is_said_with_its_place() {
     wrong("type = local\nlocation = /not/there\n", 2, &["kolla-build.conf:5:1", "/not/there", "[app-base]"]);
     wrong("type = git\nlocation = https://example.org/x\n", 2, &["kolla-build.conf:4:1", "`reference`"]);
     wrong("type = git\nreference = main\nlocation = /srv/x\n", 2, &["kolla-build.conf:6:1", "names no git repository"]);
+    wrong("type = url\nlocation = /srv/x\n", 2, &["kolla-build.conf:5:1", "no address of the web"]);
     wrong("type = loacl\n", 2, &["kolla-build.conf:4:1", "`local`"]);
     let sum = "0".repeat(64);
     let url = format!("type = url\nlocation = http://me:hidden-word@{}/f\n", web.host);
@@ -486,6 +493,8 @@ fn what_is_wrong_with_a_source_is_said_with_its_place() {
     let daemon = Daemon::start(dir.path());
     let branch = format!("type = git\nreference = nowhere\nlocation = git://{}/r.git\n", daemon.address);
     wrong(&branch, 2, &["[app-base]", "kolla-build.conf:6:1", "`nowhere`"]);
+    let none = branch.replace("r.git", "none.git");
+    wrong(&none, 2, &["[app-base]", "kolla-build.conf:6:1", "no such repository"]);
     // Nobody listens there.
     let nobody = "type = git\nreference = main\nlocation = http://me:hidden-word@127.0.0.1:9/x.git\n";
     wrong(nobody, 3, &["[app-base]", "kolla-build.conf:6:1"]);

@@ -24,6 +24,7 @@ mod interrupt;
 mod kolla;
 mod kolla_conf;
 mod kolla_layers;
+mod kolla_mistakes;
 mod little;
 mod lock;
 mod options;

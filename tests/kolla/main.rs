@@ -13,6 +13,7 @@
 
 mod dialect;
 mod lists;
+mod options;
 mod overrides;
 mod place;
 mod templates;

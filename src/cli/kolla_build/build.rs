@@ -17,7 +17,7 @@ use crate::event::{Cancel, Event, Sink};
 use crate::fetch::Fetcher;
 use crate::kolla::house;
 use crate::kolla::images::{Image, Status};
-use crate::kolla::options::Options;
+use crate::kolla::options::{ELSEWHERE, Options};
 use crate::kolla::sources::{self, By, Source, Sources};
 use crate::kolla::value::Value;
 use crate::net::Caller;
@@ -25,12 +25,13 @@ use crate::net::Caller;
 const SOURCES_AT_ONCE: usize = 8;
 
 /// What has no meaning here, said once when somebody asks for it.
-const WITHOUT_MEANING: [(&str, &str); 7] = [
+const WITHOUT_MEANING: [(&str, &str); 8] = [
     ("debug", "logs are whole anyway"),
     ("keep", "a failed step's files are kept in the store; `kollage shell IMAGE` opens them"),
     ("buildkit", "an engine is used as it is; `kollage build --engine` knows more of them"),
     ("buildkit_builder", "an engine is used as it is; `kollage build --engine` knows more of them"),
     ("podman_base_url", "Podman is found where CONTAINER_HOST says, or at its usual place"),
+    (ELSEWHERE, "settings are those of files, of the environment and of the command line"),
     ("squash_cleanup", "nothing else is left of what is squashed"),
     ("squash_tmp_dir", "what is squashed is the store's from the beginning"),
 ];
@@ -39,10 +40,10 @@ pub fn run(app: &App, chosen: &Chosen<'_>) -> Result<u8> {
     let Chosen { options, images, .. } = chosen;
     for (key, why) in WITHOUT_MEANING {
         if options.is_given(key) {
-            app.say(&format!("note: `{}` has no meaning here: {why}", key.replace('_', "-")));
+            app.say(&format!("note: `{}` has no meaning here: {why}", options.spelled(key)));
         }
     }
-    let mode = options.text("network_mode")?.filter(|mode| !["none", "host"].contains(&mode.as_str()));
+    let mode = options.filled("network_mode")?.filter(|mode| !["none", "host"].contains(&mode.as_str()));
     if let Some(mode) = mode {
         app.say(&format!(
             "note: the network mode `{mode}` has no meaning here: steps have the machine's network, or none"
@@ -53,7 +54,7 @@ pub fn run(app: &App, chosen: &Chosen<'_>) -> Result<u8> {
     }
     let work = super::work_dir(options)?;
     let code = in_dir(app, chosen, &work);
-    if options.text("work_dir")?.is_none() {
+    if options.filled("work_dir")?.is_none() {
         let _ = std::fs::remove_dir_all(&work);
     }
     code
@@ -198,7 +199,7 @@ pub fn build_args(options: &Options<'_>) -> Result<Vec<(String, String)>> {
         ("pip_extra_index_url", "PIP_EXTRA_INDEX_URL"),
     ] {
         if options.has(key)
-            && let Some(value) = options.text(key)?.filter(|value| !value.is_empty())
+            && let Some(value) = options.filled(key)?
             && !args.iter().any(|(there, _)| there == name)
         {
             args.push((name.to_owned(), value));
@@ -220,7 +221,7 @@ fn flags(options: &Options<'_>) -> Result<Vec<String>> {
     if options.is_given("retries") {
         flag("--retries", options.text("retries")?);
     }
-    if let Some(mode) = options.text("network_mode")?.filter(|mode| ["none", "host"].contains(&mode.as_str())) {
+    if let Some(mode) = options.filled("network_mode")?.filter(|mode| ["none", "host"].contains(&mode.as_str())) {
         // `host`, Kolla's own default, is what steps have anyway with Kollage's own engine, and not with others.
         flag("--network", Some(mode));
     }
@@ -237,7 +238,7 @@ fn flags(options: &Options<'_>) -> Result<Vec<String>> {
         flag("--push-jobs", options.text("push_threads")?);
     }
     for (key, name) in [("logs_dir", "--logs-dir"), ("platform", "--platform")] {
-        if let Some(value) = options.text(key)? {
+        if let Some(value) = options.filled(key)? {
             flag(name, Some(value));
         }
     }

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use jiff::Timestamp;
 
@@ -18,8 +19,9 @@ use crate::kolla::images::{self, Image, Status};
 use crate::kolla::layers::Layers;
 use crate::kolla::options::{self, Opt, Options};
 use crate::kolla::render;
-use crate::kolla::settings::Settings;
+use crate::kolla::settings::{self, Settings};
 use crate::kolla::tree::Tree;
+use crate::suggest;
 
 pub(super) mod build;
 mod lent;
@@ -56,6 +58,9 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
     let (options, settings) = match read(app, &tree, &args.arguments)? {
         Ok(read) => read,
         Err(error) => {
+            if error.kind() == ErrorKind::DisplayVersion {
+                return app.print(&format!("{}\n", tree.version)).map(|()| 0);
+            }
             let code = if error.use_stderr() { Kind::BadInput.exit_code() } else { 0 };
             // Nothing can be done about a closed stream.
             let _ = error.print();
@@ -67,7 +72,7 @@ pub fn run(app: &App, args: &KollaBuild) -> Result<u8> {
     if options.flag("template_only")? {
         return template_only::run(app, &chosen);
     }
-    if let Some(path) = options.text("save_dependency")? {
+    if let Some(path) = options.filled("save_dependency")? {
         fs::write(&path, images::dot(images)).unusable(|| format!("cannot write {path}"))?;
         app.say(&format!("the dependencies of the images are in {path}"));
         return Ok(0);
@@ -140,7 +145,10 @@ fn read<'a>(
     let mut declared = options::declared(tree, "_CLI_OPTS");
     let matches = match command(&declared, tree).try_get_matches_from(arguments) {
         Ok(matches) => matches,
-        Err(error) => return Ok(Err(error)),
+        Err(error) => match unknown(&error, &declared, tree) {
+            Some(error) => return Err(error),
+            None => return Ok(Err(error)),
+        },
     };
     let mut options = Options::new(tree, &rustix::system::uname().machine().to_string_lossy());
     declared.extend(options::own());
@@ -157,17 +165,37 @@ fn read<'a>(
     options.environment(&app.env.whole());
     options.check()?;
     let date = Timestamp::now().strftime("%Y%m%d").to_string();
-    for (key, value) in Settings::new(&options, &app.env.whole(), &date)?.derived() {
-        options.default(key, value);
-    }
-    // Now others can refer to what follows from them.
+    settings::derive(&mut options)?;
     let settings = Settings::new(&options, &app.env.whole(), &date)?;
     Ok(Ok((options, settings)))
 }
 
+/// An option that the release doesn't have, with the nearest that it has.
+fn unknown(error: &clap::Error, declared: &[Opt], tree: &Tree) -> Option<Error> {
+    let Some(ContextValue::String(option)) =
+        error.get(ContextKind::InvalidArg).filter(|_| error.kind() == ErrorKind::UnknownArgument)
+    else {
+        return None;
+    };
+    let own = options::own();
+    let names = declared.iter().chain(&own).filter(|option| !option.positional).flat_map(|option| {
+        let off = (option.kind == options::Kind::Flag).then(|| format!("--no{}", option.name));
+        std::iter::once(format!("--{}", option.name)).chain(off)
+    });
+    let names: Vec<String> = names.chain(["--kolla", "--config-file", "--config-dir"].map(str::to_owned)).collect();
+    // All begin alike, so that this would be near to everything.
+    let bare = option.trim_start_matches('-');
+    let near = suggest::nearest(bare, names.iter().map(|name| &name[2..])).map(|near| format!("--{near}"));
+    let error = Error::bad_input(format!("Kolla {} has no option `{option}`", tree.version));
+    Some(match near {
+        Some(near) => error.hint(format!("did you mean `{near}`?")),
+        None => error.hint("`--help` lists all options"),
+    })
+}
+
 /// `--work-dir`, or a directory of this run's own.
 fn work_dir(options: &Options<'_>) -> Result<PathBuf> {
-    Ok(match options.text("work_dir")? {
+    Ok(match options.filled("work_dir")? {
         Some(dir) => PathBuf::from(dir),
         None => {
             let time = Timestamp::now().strftime("%Y-%m-%d_%H-%M-%S").to_string();
@@ -180,7 +208,7 @@ fn work_dir(options: &Options<'_>) -> Result<PathBuf> {
 fn apt_files(options: &Options<'_>) -> Result<Vec<(&'static str, PathBuf)>> {
     let mut files = Vec::new();
     for (key, name) in [("apt_sources_list", "sources.list"), ("apt_preferences", "apt_preferences")] {
-        if let Some(path) = options.text(key)? {
+        if let Some(path) = options.filled(key)? {
             fs::File::open(&path).bad_input(|| format!("cannot read `{key}`, {path}"))?;
             files.push((name, path.into()));
         }
@@ -326,16 +354,18 @@ fn with(command: Command, option: &Opt) -> Command {
     match option.kind {
         options::Kind::Flag => {
             let off = format!("no{}", option.key());
-            command.arg(arg.action(ArgAction::SetTrue).overrides_with(off.clone())).arg(
+            let either = [option.key(), off.clone()];
+            command.arg(arg.action(ArgAction::SetTrue).overrides_with_all(&either)).arg(
                 Arg::new(off)
                     .long(format!("no{}", option.name))
                     .action(ArgAction::SetTrue)
-                    .overrides_with(option.key())
+                    .overrides_with_all(either)
                     .help(format!("The opposite of --{}", option.name)),
             )
         }
         options::Kind::Many => command.arg(arg.action(ArgAction::Append)),
-        _ => {
+        kind => {
+            arg = arg.allow_negative_numbers(kind == options::Kind::Number);
             let id = option.key();
             command.arg(arg.action(ArgAction::Set).overrides_with(id))
         }

@@ -103,7 +103,7 @@ impl Ends {
             ((*group).to_owned(), Value::List(names.iter().map(item).collect()))
         };
         let summary = Value::Dict(self.groups.iter().map(group).collect());
-        match options.text("summary_json_file")? {
+        match options.filled("summary_json_file")? {
             Some(file) => {
                 std::fs::write(&file, summary.json(Some(4))).failed(|| format!("cannot write the summary to {file}"))
             }

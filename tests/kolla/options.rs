@@ -1,0 +1,544 @@
+//! Every option that Kolla registers, asked of Kolla itself: in each spelling, from files and from the environment, what
+//! both programs take and refuse, and what it is then.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use kollage::kolla::options::Options;
+use kollage::kolla::settings;
+use serde::Deserialize;
+
+use crate::place::{Call, RELEASES, call, everything, ours, package, release, said};
+
+/// An option, as Kolla registers it.
+#[derive(Debug, Deserialize)]
+struct Opt {
+    group: String,
+    name: String,
+    key: String,
+    kind: String,
+    short: Option<char>,
+    choices: Vec<String>,
+    least: Option<i64>,
+    positional: bool,
+    cli: bool,
+    value: serde_json::Value,
+}
+
+impl Opt {
+    fn is(&self, kind: &str) -> bool {
+        self.kind == kind
+    }
+
+    /// Where options are read from is no option of a file.
+    fn says_where(&self) -> bool {
+        ["config_file", "config_dir", "shell_completion"].contains(&self.key.as_str())
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Answer {
+    code: i32,
+    #[serde(default)]
+    said: String,
+    #[serde(default)]
+    values: BTreeMap<String, String>,
+}
+
+impl Answer {
+    fn taken(&self) -> bool {
+        self.code == 0
+    }
+}
+
+/// What Kolla has, and what it makes of each call.
+fn theirs(release: &Path, calls: &[Call]) -> (Vec<Opt>, Vec<Answer>) {
+    let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kolla/options.py");
+    let mut python = Command::new(release.join("bin/python"));
+    let mut python = python.arg(driver).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let jobs: String = calls
+        .iter()
+        .map(|call| {
+            let environment: BTreeMap<_, _> = call.environment.iter().cloned().collect();
+            format!("{}\n", serde_json::json!({ "arguments": call.arguments, "environment": environment }))
+        })
+        .collect();
+    let mut stdin = python.stdin.take().unwrap();
+    // Answers come while jobs are written.
+    let writing = std::thread::spawn(move || stdin.write_all(jobs.as_bytes()).unwrap());
+    let output = String::from_utf8(python.wait_with_output().unwrap().stdout).unwrap();
+    writing.join().unwrap();
+    let (declared, answers) = output.split_once('\n').unwrap();
+    let answers: Vec<Answer> = answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(answers.len(), calls.len());
+    (serde_json::from_str(declared).unwrap(), answers)
+}
+
+/// A release's options and tables with one image, whose template says what all options are.
+struct Probe {
+    room: tempfile::TempDir,
+    release: PathBuf,
+}
+
+const TOLD: &str = "options are told:";
+
+impl Probe {
+    fn new(version: &str) -> Probe {
+        let (release, room) = (release(version), tempfile::tempdir().unwrap());
+        let probe = Probe { room, release };
+        let package = package(&probe.release);
+        std::os::unix::fs::symlink(&package, probe.path("kolla")).unwrap();
+        for entry in fs::read_dir(package.parent().unwrap()).unwrap().map(|entry| entry.unwrap()) {
+            let name = entry.file_name().into_string().unwrap();
+            // What tells the version.
+            if name.starts_with("kolla-") && name.ends_with("-info") {
+                std::os::unix::fs::symlink(entry.path(), probe.path(&name)).unwrap();
+            }
+        }
+        probe.write("docker/base/Dockerfile.j2", &format!("{{{{ raise_error('{TOLD}' ~ (users | tojson)) }}}}\n"));
+        probe.write("docker/macros.j2", "");
+        probe
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.room.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    }
+
+    /// What Kollage makes of a call.
+    fn ours(&self, call: &Call) -> Answer {
+        let home = tempfile::tempdir().unwrap();
+        let mut command = ours(self.room.path(), home.path());
+        command.args(&call.arguments).envs(call.environment.iter().cloned());
+        let output = command.output().unwrap();
+        let said = said(&output);
+        // The template is read where nothing was refused.
+        let Some((_, told)) = said.split_once(TOLD) else {
+            return Answer { code: output.status.code().unwrap_or(-1), said, values: BTreeMap::new() };
+        };
+        let users: BTreeMap<String, serde_json::Value> = serde_json::from_str(told.lines().next().unwrap()).unwrap();
+        let own = users.into_iter().filter(|(name, _)| name.starts_with("opt-"));
+        let values = own.map(|(name, user)| (name, user["group"].as_str().unwrap().to_owned()));
+        let said = said.split(TOLD).next().unwrap().to_owned();
+        Answer { code: 0, said, values: values.collect() }
+    }
+}
+
+/// Every option of a release in one room, with a value for each that is none of its own.
+struct Release {
+    probe: Probe,
+    options: Vec<Opt>,
+    /// Names each option in another one, so that both programs say what it is.
+    asking: String,
+}
+
+impl Release {
+    fn new(version: &str) -> Release {
+        let probe = Probe::new(version);
+        let options = theirs(&probe.release, &[]).0;
+        let main = options.iter().filter(|option| option.group == "DEFAULT" && !option.says_where());
+        let asking: String = main.map(|option| format!("[opt-{0}-user]\ngroup = ${{{0}}}\n", option.key)).collect();
+        let asking = probe.write("asking.conf", &asking);
+        probe.write("over/mine/file", "");
+        probe.write("over-1.j2", "{% extends parent_template %}\n");
+        probe.write("over-2.j2", "{% extends parent_template %}\n");
+        probe.write("repos.yaml", "{}\n");
+        Release { probe, options, asking }
+    }
+
+    fn main(&self) -> impl Iterator<Item = &Opt> {
+        self.options.iter().filter(|option| option.group == "DEFAULT" && !option.says_where())
+    }
+
+    fn cli(&self) -> impl Iterator<Item = &Opt> {
+        self.main().filter(|option| option.cli && !option.positional)
+    }
+
+    /// Values that can be meant, none of them the default. Options that a file has several times have several.
+    fn values(&self, option: &Opt) -> Vec<String> {
+        let path = |name: &str| self.probe.path(name).display().to_string();
+        let other = |of: &[String]| of.iter().find(|choice| option.value != **choice).unwrap().clone();
+        match option.key.as_str() {
+            "docker_dir" => vec![path("over"), path("over/mine")],
+            "template_override" => vec![path("over-1.j2"), path("over-2.j2")],
+            "repos_yaml" => vec![path("repos.yaml")],
+            "rpm_setup_config" => vec!["one.rpm, two.repo".into()],
+            "profile" => vec!["infra".into(), "main".into()],
+            _ => match option.kind.as_str() {
+                "Multi" => vec!["one".into(), "two".into()],
+                "List" => vec!["one, two".into()],
+                "Dict" => vec!["one:1, two:2:3".into()],
+                "Integer" => vec!["42".into()],
+                "Boolean" => vec![(option.value != true).to_string()],
+                "String" if !option.choices.is_empty() => vec![other(&option.choices)],
+                "String" => vec![format!("a {}", option.key)],
+                kind => panic!("an option of a new kind: {kind} {}", option.name),
+            },
+        }
+    }
+
+    fn call(&self, arguments: impl IntoIterator<Item = String>) -> Call {
+        let mut call = call("--config-file").and(&self.asking);
+        call.arguments.extend(arguments);
+        call
+    }
+
+    /// With a file that says this in `[DEFAULT]`.
+    fn with_file(&self, name: &str, lines: &str) -> Call {
+        let file = self.probe.write(name, &format!("[DEFAULT]\n{lines}"));
+        self.call(["--config-file".to_owned(), file])
+    }
+
+    /// Both programs take or refuse each call, and all options are the same then. Gives how many calls were taken.
+    fn same(&self, calls: &[Call]) -> usize {
+        let (_, theirs) = theirs(&self.probe.release, calls);
+        let mut taken = 0;
+        let mut problems = Vec::new();
+        for (call, theirs) in calls.iter().zip(theirs) {
+            let ours = self.probe.ours(call);
+            let about = format!("{:?} {:?}", &call.arguments[2..], call.environment);
+            if theirs.taken() != ours.taken() {
+                problems.push(format!(
+                    "{about}\n  theirs: {} {}\n  ours: {} {}",
+                    theirs.code, theirs.said, ours.code, ours.said
+                ));
+            } else if !theirs.taken() {
+                assert_eq!(ours.code, 2, "{about}: {}", ours.said);
+            } else {
+                taken += 1;
+                assert!(theirs.values.len() > 60, "{about}: {:?}", theirs.values);
+                for (name, value) in &theirs.values {
+                    let own = ours.values.get(name);
+                    if own != Some(value) {
+                        problems.push(format!("{about}\n  {name}: theirs {value:?}, ours {own:?}"));
+                    }
+                }
+                assert_eq!(theirs.values.len(), ours.values.len());
+            }
+        }
+        assert!(problems.is_empty(), "{}", problems.join("\n"));
+        taken
+    }
+}
+
+#[test]
+fn every_option_is_taken_in_every_spelling() {
+    for version in everything() {
+        let release = Release::new(version);
+        let spelled = |form: &dyn Fn(&Opt, &str) -> Vec<String>| {
+            let options = release.cli().filter(|option| !option.is("Boolean"));
+            release.call(options.flat_map(|option| {
+                release.values(option).into_iter().flat_map(|value| form(option, &value)).collect::<Vec<_>>()
+            }))
+        };
+        let short = |option: &Opt| option.short.map(|short| format!("-{short}"));
+        let flags = |before: &str| {
+            release.call(release.cli().filter(|option| option.is("Boolean")).map(|o| format!("--{before}{}", o.name)))
+        };
+        let short_flags: Vec<String> = release.cli().filter(|option| option.is("Boolean")).filter_map(short).collect();
+        let positional = release.main().filter(|option| option.positional).flat_map(|option| release.values(option));
+        let calls = [
+            spelled(&|option, value| vec![format!("--{}", option.name), value.to_owned()]),
+            spelled(&|option, value| vec![format!("--{}={value}", option.name)]),
+            spelled(&|option, value| short(option).into_iter().flat_map(|s| [s, value.to_owned()]).collect()),
+            spelled(&|option, value| short(option).into_iter().map(|s| format!("{s}{value}")).collect()),
+            spelled(&|option, value| short(option).into_iter().map(|s| format!("{s}={value}")).collect()),
+            spelled(&|option, _| {
+                vec![format!("--{}=", option.name)]
+                    .into_iter()
+                    .filter(|_| option.is("String") && option.choices.is_empty())
+                    .collect()
+            }),
+            flags(""),
+            flags("no"),
+            release.call(short_flags.clone()),
+            release.call([format!("-{}", short_flags.iter().map(|flag| flag[1..].to_owned()).collect::<String>())]),
+            release.call(positional),
+            release.call([]),
+        ];
+        assert_eq!(release.same(&calls), calls.len(), "{version}");
+    }
+}
+
+#[test]
+fn every_option_is_taken_from_files() {
+    for version in everything() {
+        let release = Release::new(version);
+        let lines = |form: &dyn Fn(&Opt, &str) -> String| -> String {
+            let of = |option: &Opt| release.values(option).iter().map(|value| form(option, value)).collect::<String>();
+            release.main().map(of).collect()
+        };
+        let is_text = |option: &Opt| option.is("String") && option.choices.is_empty() && option.key != "repos_yaml";
+        let of_kind = |kind: &str, form: &dyn Fn(&Opt) -> String| -> String {
+            let all = release.main().filter(|option| if kind == "String" { is_text(option) } else { option.is(kind) });
+            all.map(form).collect()
+        };
+        let first = lines(&|option, value| format!("{} = {value}\n", option.key));
+        let dashes: Vec<&Opt> = release.main().filter(|option| option.name != option.key).collect();
+        let mut calls = vec![
+            release.with_file("equal.conf", &first),
+            release.with_file("colon.conf", &lines(&|option, value| format!("{}: {value}\n", option.key))),
+            release.with_file("quoted.conf", &lines(&|option, value| format!("{} = \"{value}\"\n", option.key))),
+            release.with_file("continued.conf", &of_kind("String", &|option| format!("{} = a\n  b\n", option.key))),
+            release.with_file("empty.conf", &of_kind("String", &|option| format!("{} =\n", option.key))),
+            release.with_file("list.conf", &of_kind("List", &|option| format!("{} = a.rpm,\n  b.rpm,,\n", option.key))),
+            release.with_file("dict.conf", &of_kind("Dict", &|option| format!("{} = a:1,\n  b:$base\n", option.key))),
+            release.with_file("no-dict.conf", &of_kind("Dict", &|option| format!("{} =\n", option.key))),
+            // Names as the command line has them say nothing in a file.
+            release.with_file(
+                "dashes.conf",
+                &dashes.iter().map(|option| format!("{} = x\n", option.name)).collect::<String>(),
+            ),
+            release.with_file(
+                "referring.conf",
+                &of_kind("String", &|option| match option.key.as_str() {
+                    "tag" | "base_tag" => String::new(),
+                    key => format!("{key} = x-${{tag}}-$base_tag-$base_arch $$ \\$$\n"),
+                }),
+            ),
+        ];
+        for word in ["true", "1", "on", "yes", "TRUE", "false", "0", "off", "no", "Off"] {
+            let all = of_kind("Boolean", &|option| format!("{} = {word}\n", option.key));
+            calls.push(release.with_file(&format!("{word}.conf"), &all));
+        }
+        // What stands later wins, and what can be given again adds up.
+        let file = calls[0].arguments[2..].to_vec();
+        let again = |option: &Opt| match option.kind.as_str() {
+            "Boolean" => vec![format!("--{}{}", if option.value == true { "" } else { "no" }, option.name)],
+            "Integer" => vec![format!("--{}=43", option.name)],
+            "Multi" => release.values(option).iter().map(|value| format!("--{}={value}", option.name)).collect(),
+            _ if option.choices.is_empty() && option.key != "repos_yaml" => vec![format!("--{}=z:1", option.name)],
+            _ => Vec::new(),
+        };
+        let again: Vec<String> = release.cli().flat_map(again).collect();
+        calls.push(release.call(file.iter().chain(&again).cloned()));
+        calls.push(release.call(again.iter().chain(&file).cloned()));
+        calls.push(release.call(again.iter().chain(&again).cloned()));
+        let twice =
+            release.with_file("twice.conf", &(first.clone() + &of_kind("String", &|o| format!("{} = later\n", o.key))));
+        calls.push(twice);
+        for (base, arch) in [("debian", "aarch64"), ("ubuntu", "x86_64"), ("rocky", "aarch64")] {
+            let more = ["-b", base, "--base-arch", arch, "--openstack-release", "master"].map(str::to_owned);
+            calls.push(release.call(more.clone()));
+            calls.push(release.call(more.into_iter().chain(["--base-tag=mine".to_owned()])));
+        }
+        assert_eq!(release.same(&calls), calls.len(), "{version}");
+        let said = release.probe.ours(&calls[0]).said;
+        assert!(!said.contains("no option"), "{said}");
+    }
+}
+
+#[test]
+fn the_environment_says_what_options_are() {
+    for version in everything() {
+        let release = Release::new(version);
+        // Kolla takes each letter for a value of an option that can be given again.
+        let one = |option: &&Opt| !option.is("Multi");
+        let with = |mut call: Call| {
+            for option in release.main().filter(one) {
+                let value = release.values(option).remove(0);
+                call = call.with(&format!("OS_DEFAULT__{}", option.key.to_uppercase()), &value);
+            }
+            call
+        };
+        let flags = |before: &'static str| {
+            release.cli().filter(|o| o.is("Boolean")).map(move |o| format!("--{before}{}", o.name))
+        };
+        let integers: String =
+            release.main().filter(|o| o.is("Integer")).map(|o| format!("{} = 44\n", o.key)).collect();
+        let calls = [
+            with(release.call([])),
+            with(release.call(flags(""))),
+            with(release.call(flags("no"))),
+            with(release.with_file("integers.conf", &integers)),
+        ];
+        assert_eq!(release.same(&calls), calls.len(), "{version}");
+    }
+}
+
+#[test]
+fn what_an_option_does_not_take_is_refused() {
+    for version in everything() {
+        let release = Release::new(version);
+        let mut calls = Vec::new();
+        let says = |calls: &mut Vec<Call>, option: &Opt, value: &str| {
+            if option.cli {
+                calls.push(release.call([format!("--{}={value}", option.name)]));
+                calls.push(release.call([format!("--{}", option.name), value.to_owned()]));
+            } else {
+                calls.push(release.call([format!("--{}={value}", option.name.replace('_', "-"))]));
+            }
+            let file = format!("{}-{}.conf", option.key, value.replace(['/', '\0'], "-"));
+            calls.push(release.with_file(&file, &format!("{} = {value}\n", option.key)));
+        };
+        for option in release.main().filter(|option| !option.positional) {
+            match option.kind.as_str() {
+                "Integer" => {
+                    let least = option.least.unwrap_or(-5);
+                    let near = [least - 1, least, least + 1].map(|number| number.to_string());
+                    near.iter()
+                        .map(String::as_str)
+                        .chain(["x", "1.5", "+5", "0x10", "1 2"])
+                        .for_each(|v| says(&mut calls, option, v));
+                }
+                "Boolean" => {
+                    let wrong = if option.cli { vec!["--", "--no"] } else { vec!["--"] };
+                    let wrong = wrong.iter().map(|before| format!("{before}{}=true", option.name));
+                    calls.extend(wrong.map(|argument| release.call([argument])));
+                    for value in ["maybe", ""] {
+                        let file = format!("{}-{value}.conf", option.key);
+                        calls.push(release.with_file(&file, &format!("{} = {value}\n", option.key)));
+                    }
+                }
+                "Dict" => ["a", "a:1,a:2", ":1", "a:1,,b:2", "a:1,", "a:1,2", "a,b:2", "a:"]
+                    .iter()
+                    .for_each(|v| says(&mut calls, option, v)),
+                "String" if !option.choices.is_empty() => {
+                    option.choices.iter().for_each(|choice| says(&mut calls, option, choice));
+                    says(&mut calls, option, &option.choices[0].to_uppercase());
+                    says(&mut calls, option, "none of them");
+                    says(&mut calls, option, "");
+                }
+                _ if option.cli => {
+                    // One that begins with a dash, and none at all.
+                    calls.push(release.call([format!("--{}", option.name), "-x".to_owned()]));
+                    calls.push(release.call([format!("--{}", option.name)]));
+                }
+                _ => calls.push(release.call([format!("--{}=x", option.name)])),
+            }
+            if option.cli {
+                // As much of a name as tells it from others; and with the other sign between its words.
+                let shorter = &option.name[..option.name.len() - 1];
+                let other = match option.name.contains('_') {
+                    true => option.name.replace('_', "-"),
+                    false => option.name.replace('-', "_"),
+                };
+                let value = if option.is("Boolean") { Vec::new() } else { release.values(option) };
+                for name in [shorter, &other] {
+                    calls.push(release.call(std::iter::once(format!("--{name}")).chain(value.iter().take(1).cloned())));
+                }
+            }
+        }
+        let taken = release.same(&calls);
+        assert!(taken > 50 && calls.len() - taken > 100, "{version}: {taken} of {} were taken", calls.len());
+    }
+}
+
+/// One letter less: it isn't Kolla's, and what it is nearest to is said.
+#[test]
+fn an_option_that_is_not_kolla_s_is_refused_with_the_nearest() {
+    for version in everything() {
+        let release = Release::new(version);
+        let misspelled = |name: &str| format!("{}{}", &name[..1], &name[2..]);
+        let names: Vec<String> = release.cli().map(|option| option.name.clone()).collect();
+        let calls: Vec<Call> = names.iter().map(|name| release.call([format!("--{}", misspelled(name))])).collect();
+        for ((name, call), theirs) in names.iter().zip(&calls).zip(theirs(&release.probe.release, &calls).1) {
+            let ours = release.probe.ours(call);
+            assert_eq!((theirs.code, ours.code), (2, 2), "{name}: {} {}", theirs.said, ours.said);
+            assert!(ours.said.contains(&format!("did you mean `--{name}`?")), "{name}: {}", ours.said);
+        }
+        let file: String = release.main().map(|option| format!("{} = x\n", misspelled(&option.key))).collect();
+        let call = release.with_file("misspelled.conf", &file);
+        // What looks wrong is told where templates are right.
+        release.probe.write("docker/base/Dockerfile.j2", "FROM x\n");
+        let said = release.probe.ours(&call).said;
+        let lines = said.lines().filter(|line| line.contains("no option")).count();
+        assert_eq!(lines, release.main().count(), "{said}");
+        for option in release.main() {
+            assert!(said.contains(&format!("did you mean `{}`?", option.key)), "{}: {said}", option.key);
+        }
+    }
+}
+
+/// Defaults of all sections: those of profiles, sources and users as well.
+#[test]
+fn what_nobody_sets_is_what_it_is_in_kolla() {
+    for version in everything() {
+        let dir = release(version);
+        let tree = kollage::kolla::tree::Tree::open(&dir).unwrap();
+        let machine = rustix::system::uname().machine().to_string_lossy().into_owned();
+        let mut options = Options::new(&tree, &machine);
+        settings::derive(&mut options).unwrap();
+        let declared = theirs(&dir, &[]).0;
+        let mut sections = BTreeSet::new();
+        for option in declared.iter().filter(|option| !option.says_where()) {
+            // Kolla puts it into place where other options don't see it.
+            if option.key == "base_image" {
+                continue;
+            }
+            let own = options.get(&option.group, &option.key).unwrap();
+            let own: serde_json::Value = serde_json::from_str(&own.json(None)).unwrap();
+            let same =
+                own == option.value || (option.is("Multi") && option.value.is_null() && own == serde_json::json!([]));
+            assert!(same, "{version} [{}] {}: theirs {}, ours {own}", option.group, option.key, option.value);
+            sections.insert(option.group.as_str());
+        }
+        let own: BTreeSet<&str> = options.sections();
+        assert_eq!(sections, own, "{version}");
+        assert!(sections.len() > 150, "{version}: {}", sections.len());
+    }
+}
+
+/// An option is read by what builds the tree, or one line says that it has no meaning here; the docs have the same list.
+#[test]
+fn an_option_has_a_meaning_or_a_line_says_that_it_has_none() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let docs = fs::read_to_string(root.join("docs/kolla.md")).unwrap();
+    let sentence = docs.split("\n\n").find(|part| part.contains("have no meaning here")).unwrap();
+    let documented = |option: &Opt| {
+        [&option.name, &option.key, &format!("--{}", option.name)]
+            .iter()
+            .any(|name| sentence.contains(&format!("`{name}`")))
+    };
+    for version in everything() {
+        let release = Release::new(version);
+        release.probe.write("docker/base/Dockerfile.j2", "FROM {{ base_image }}:{{ base_distro_tag }}\n");
+        let nothing = "^nothing-is-called-so$".to_owned();
+        let mut without = 0;
+        for option in release.main() {
+            // These say something else instead of building.
+            if ["list_images", "list_dependencies", "save_dependency", "template_only", "profile"]
+                .contains(&option.key.as_str())
+            {
+                continue;
+            }
+            let lines: String =
+                release.values(option).iter().map(|value| format!("{} = {value}\n", option.key)).collect();
+            let mut call = release.with_file("one.conf", &lines);
+            call.arguments.push(nothing.clone());
+            let ours = release.probe.ours(&call);
+            assert!(ours.said.contains("no image is selected"), "{}: {}", option.key, ours.said);
+            let lines = ours.said.lines().filter(|line| line.contains("no meaning here")).count();
+            let named = ours.said.contains(&format!("`{}` has no meaning here", option.name));
+            assert!(lines == usize::from(named) || option.key == "network_mode", "{}: {}", option.key, ours.said);
+            assert_eq!(documented(option), named || option.key == "network_mode", "{}", option.key);
+            without += lines;
+        }
+        assert!(without > 4, "{version}");
+        let ours = release.probe.ours(&release.call([nothing]));
+        assert!(!ours.said.contains("no meaning"), "{}", ours.said);
+    }
+}
+
+/// What is found equal could also be found different.
+#[test]
+fn options_of_another_release_are_found_out() {
+    let [newest, older] = [RELEASES[0], RELEASES[1]].map(Release::new);
+    let calls = [newest.call([])];
+    let theirs = theirs(&newest.probe.release, &calls).1.remove(0);
+    let ours = older.probe.ours(&older.call([]));
+    for (name, differs) in [("opt-openstack_release", true), ("opt-tag", true), ("opt-base", false)] {
+        assert_eq!(theirs.values.get(name) != ours.values.get(name), differs, "{name}");
+    }
+    assert!(theirs.values.contains_key("opt-buildkit") && !ours.values.contains_key("opt-buildkit"));
+    assert_eq!(older.probe.ours(&older.call(["--nobuildkit".to_owned()])).code, 2);
+}
