@@ -16,4 +16,5 @@ mod lists;
 mod options;
 mod overrides;
 mod place;
+mod summary;
 mod templates;
