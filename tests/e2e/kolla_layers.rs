@@ -68,16 +68,27 @@ fn sections(tree: &Tree, plugins: &[(&str, &str)]) -> String {
 }
 
 /// This machine's Python beside busybox, and a virtual environment with pip where Kolla has its own.
-fn add_python(rootfs: &Path) {
+pub fn add_python(rootfs: &Path) {
     let about = "import os, sys, sysconfig; print(os.path.realpath(sys._base_executable)); print(sys._base_executable); \
                  print(sysconfig.get_paths()['stdlib'])";
     let told = run("python3", &["-c", about]);
     let [program, called, library] = told.lines().collect::<Vec<_>>()[..] else { panic!("{told}") };
     let modules = fs::read_dir(Path::new(library).join("lib-dynload")).unwrap();
     let modules = modules.map(|entry| entry.unwrap().path().to_str().unwrap().to_owned());
-    let mut files: Vec<String> = [program, called, library].map(str::to_owned).to_vec();
-    for binary in modules.chain([program.to_owned()]) {
-        let linked = run("ldd", &[&binary]);
+    let binaries: Vec<String> = modules.chain([program.to_owned()]).collect();
+    add(rootfs, &[program, called, library], &binaries);
+    let dir = tempfile::tempdir().unwrap();
+    let venv = dir.path().join("var/lib/kolla/venv");
+    run("python3", &["-m", "venv", venv.to_str().unwrap()]);
+    let rootfs = rootfs.to_str().unwrap();
+    run("tar", &["-rf", rootfs, "--owner=0", "--group=0", "-C", dir.path().to_str().unwrap(), "var/lib/kolla/venv"]);
+}
+
+/// This machine's files, with what the programs among them are linked to.
+pub fn add(rootfs: &Path, files: &[&str], binaries: &[String]) {
+    let mut files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
+    for binary in binaries {
+        let linked = run("ldd", &[binary]);
         files.extend(linked.split_whitespace().filter(|word| word.starts_with('/')).map(str::to_owned));
     }
     files.retain(|file| !file.ends_with(':'));
@@ -99,10 +110,6 @@ fn add_python(rootfs: &Path) {
     ];
     add.args(unused.map(|name| format!("--exclude={name}")));
     assert!(add.args(files.iter().map(|file| &file[1..])).status().unwrap().success());
-    let dir = tempfile::tempdir().unwrap();
-    let venv = dir.path().join("var/lib/kolla/venv");
-    run("python3", &["-m", "venv", venv.to_str().unwrap()]);
-    run("tar", &["-rf", rootfs, "--owner=0", "--group=0", "-C", dir.path().to_str().unwrap(), "var/lib/kolla/venv"]);
 }
 
 /// All that is in an image, without times.

@@ -25,6 +25,7 @@ mod kolla;
 mod kolla_conf;
 mod kolla_layers;
 mod kolla_mistakes;
+mod kolla_pbr;
 mod little;
 mod lock;
 mod options;
