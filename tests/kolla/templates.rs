@@ -1,11 +1,14 @@
 //! Every template of every release, with default settings and with others.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use crate::place::{
-    Call, NEWEST, RELEASES, call, compare, distributions, docker, everything, ours, package, release, said, same,
+    Call, NEWEST, RELEASES, call, compare, distributions, docker, everything, ours, ours_all, package, release, said,
+    same, theirs,
 };
 
 #[test]
@@ -161,6 +164,69 @@ fn repositories_that_cannot_be_set_up_are_named() {
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{call}: {}", said(&output));
         assert!(said(&output).contains(says) && said(&output).contains("mine/Dockerfile.j2:2"), "{}", said(&output));
+    }
+}
+
+/// Below a directory: kind, mode and content of everything.
+fn everything_in(root: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
+    let (mut found, mut open) = (BTreeMap::new(), vec![root.to_owned()]);
+    while let Some(path) = open.pop() {
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        let content = if metadata.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
+        if metadata.is_dir() {
+            open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        }
+        found.insert(path.strip_prefix(root).unwrap().display().to_string(), (metadata.mode(), content));
+    }
+    found
+}
+
+/// Not the Dockerfiles alone: what they copy, patches, files for apt, and nothing of what was not selected.
+#[test]
+fn template_only_leaves_the_whole_tree_that_kolla_leaves() {
+    let room = tempfile::tempdir().unwrap();
+    let path = |name: &str| room.path().join(name);
+    let write = |name: &str, text: &str| {
+        fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+        fs::write(path(name), text).unwrap();
+        path(name).display().to_string()
+    };
+    image_of(&path("over"), "COPY f /f");
+    write("over/mine/f", "data");
+    write("patches/cron/series", "# first\none.patch\nnot-there.patch\n");
+    write("patches/cron/one.patch", "1");
+    write("patches/cron/two.patch", "2");
+    let [sources, preferences] = ["sources", "preferences"].map(|name| write(name, name));
+    let patches = path("patches");
+    let text = format!(
+        "[DEFAULT]\napt_sources_list = {sources}\napt_preferences = {preferences}\npatches_path = {}\n",
+        patches.display()
+    );
+    let config = write("kolla-build.conf", &text);
+    let calls = ["-b debian ^cron$ mine keystone", "-b rocky -p infra", "-b ubuntu"]
+        .map(|arguments| call(arguments).and("--config-file").and(&config).and("--docker-dir").and(path("over")));
+    for version in RELEASES {
+        let release = release(version);
+        let left = |which: &str, all: &dyn Fn(&[Call])| -> Vec<BTreeMap<String, (u32, Vec<u8>)>> {
+            let into = |number: usize| path(&format!("{version}-{which}{number}"));
+            let rendering = calls
+                .iter()
+                .enumerate()
+                .map(|(number, call)| call.clone().and("--template-only").and("--work-dir").and(into(number)));
+            all(&rendering.collect::<Vec<_>>());
+            (0..calls.len()).map(|number| everything_in(&into(number))).collect()
+        };
+        let theirs = left("theirs", &|calls| drop(theirs(&release, calls)));
+        let ours = left("ours", &|calls| drop(ours_all(&release, calls)));
+        for ((theirs, ours), call) in theirs.iter().zip(&ours).zip(&calls) {
+            let names: BTreeSet<&String> = theirs.keys().chain(ours.keys()).collect();
+            let differing: Vec<_> = names.into_iter().filter(|name| theirs.get(*name) != ours.get(*name)).collect();
+            assert!(theirs.len() > 100, "{version} {call:?}: {}", theirs.len());
+            assert!(differing.is_empty(), "{version} {call:?}: {differing:?}");
+        }
+        assert!(
+            ours[0].contains_key("docker/cron/patches/one.patch") && ours[0].contains_key("docker/base/sources.list")
+        );
     }
 }
 
