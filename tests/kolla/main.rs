@@ -9,7 +9,7 @@
 //! says how. The releases are installed from PyPI into virtual environments below target/, once; nothing of them is kept here.
 
 // Clippy takes helpers of tests for production code.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod dialect;
 mod lists;
