@@ -76,11 +76,10 @@ pub fn read(file: &Arc<SourceFile>) -> Result<Vec<Assignment>, Diagnostics> {
     if problems.is_empty() { Ok(found) } else { Err(problems) }
 }
 
+/// One quote alone is both of them.
 fn unquoted(text: &str) -> &str {
-    match text {
-        "\"" | "'" => "",
-        _ => ['"', '\''].iter().find_map(|q| text.strip_prefix(*q)?.strip_suffix(*q)).unwrap_or(text),
-    }
+    let quoted = |q: &str| if text == q { Some("") } else { text.strip_prefix(q)?.strip_suffix(q) };
+    ["\"", "'"].into_iter().find_map(quoted).unwrap_or(text)
 }
 
 #[cfg(test)]

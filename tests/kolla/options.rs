@@ -337,6 +337,53 @@ fn every_option_is_taken_from_files() {
     }
 }
 
+/// What a file may look like, and what is none.
+#[test]
+fn files_are_read_as_oslo_config_reads_them() {
+    let texts = [
+        "tag = a # b\n; c\n# d\n",
+        "tag = a\n  b\n\tc\n\nbase_tag = d\n",
+        "tag = a\n   \nbase_tag = b",
+        "tag = a\n\n  b\n",
+        "tag = a\n# c\n  b\n",
+        "tag = a\n[DEFAULT]\n  b\n",
+        " tag = a\n",
+        "tag = 'a\nbase_tag = \"a'\n",
+        "tag = \"\nbase_tag = '\n",
+        "tag = \"\"\nbase_tag = ''\n",
+        "tag = \"'a'\"\nbase_tag = ' a '\n",
+        "tag = \"a\"b\"\nbase_tag = \"a\" # b\n",
+        "tag = a\r\nbase_tag = b\r\n",
+        "tag==a\nbase_tag:=a\n",
+        "tag=:a\nbase_tag = a=b:c\n",
+        "tag a\n",
+        "= a\n",
+        ": a\n",
+        "tag = a\nnamespace\n",
+        "[x\n",
+        "[x]y\n",
+        "[]\n",
+        "[ x ]\ntag = a\n",
+        "[x]\ntag = a\n[DEFAULT]\ntag = b\n[DEFAULT]\nbase_tag = c\n",
+        "[default]\ntag = a\n",
+        "TAG = a\n",
+        "tag = \u{e9}\u{a0}\n",
+        "tag = a\\\n  b\n",
+        "tag =\n  a\n",
+        "tag = a\ntag =\n",
+        "registry = $tag/$$/${base}/$base.x\ntag = ${base\n",
+        "registry = $no_such_option\n",
+        "tag = $tag\n",
+    ];
+    for version in everything() {
+        let release = Release::new(version);
+        let calls = texts.iter().enumerate();
+        let calls: Vec<Call> = calls.map(|(n, text)| release.with_file(&format!("text-{n}.conf"), text)).collect();
+        let taken = release.same(&calls);
+        assert!(taken > 15 && taken < texts.len() - 8, "{version}: {taken}");
+    }
+}
+
 #[test]
 fn the_environment_says_what_options_are() {
     for version in everything() {
