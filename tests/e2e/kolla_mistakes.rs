@@ -2,9 +2,10 @@
 //! never says.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::fetch::{Daemon, Web, repository};
 use crate::kolla::Tree;
@@ -245,4 +246,48 @@ fn what_stands_in_addresses_is_never_shown() {
         hidden(&section, &ran.stderr);
         assert_eq!(ran.code, code, "{section}: {}", ran.stderr);
     }
+}
+
+/// Where no directory is named, a run has one that others cannot look into, and leaves nothing of it: not when it goes wrong,
+/// and not when it is ended.
+#[test]
+fn nothing_is_left_of_a_run_s_own_directory() {
+    if !is_root() {
+        return;
+    }
+    let tree = Tree::new();
+    let tmp = tree.path("tmp");
+    fs::create_dir(&tmp).unwrap();
+    let left = || fs::read_dir(&tmp).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    let run =
+        |config: &str, arguments: &[&str]| ran(tree.command(config, "kolla-build", arguments).env("TMPDIR", &tmp));
+    let gone = "[app-base]\ntype = url\nlocation = http://127.0.0.1:9/x\n";
+    run(gone, &["^app-base$", "--retries", "0"]).exits(3);
+    run("[app-base]\ntype = local\nlocation = /not/there\n", &["^app-base$"]).exits(2);
+    run("", &["^base$", "--platform", "nonsense"]).exits(2);
+    run("", &["^broken$"]).exits(1);
+    run("", &["^base$"]).ok();
+    assert_eq!(left(), Vec::<std::path::PathBuf>::new());
+
+    tree.template("app/app-api", "FROM {{ namespace }}/base:{{ tag }}\nRUN sleep 60\n");
+    let mut command = tree.command("", "kolla-build", &["^app-api$"]);
+    let mut child = command.env("TMPDIR", &tmp).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut seen = String::new();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    while !seen.contains("step 1/1: RUN sleep 60") {
+        assert!(lines.read_line(&mut seen).unwrap() > 0, "{seen}");
+    }
+    let kept = left();
+    assert_eq!(kept.len(), 1);
+    assert_eq!(fs::metadata(&kept[0]).unwrap().permissions().mode() & 0o777, 0o700);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("\"failed\": [{\"name\": \"app-api\", \"status\": \"matched\"}]"), "{said}");
+    assert_eq!(left(), Vec::<std::path::PathBuf>::new());
+    // Dockerfiles that are asked for are what is to be left.
+    run("", &["--template-only"]).ok();
+    assert_eq!(left().len(), 1);
 }

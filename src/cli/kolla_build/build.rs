@@ -37,7 +37,7 @@ const WITHOUT_MEANING: [(&str, &str); 8] = [
 ];
 
 pub fn run(app: &App, chosen: &Chosen<'_>) -> Result<u8> {
-    let Chosen { options, images, .. } = chosen;
+    let Chosen { options, settings, images, layers, .. } = chosen;
     for (key, why) in WITHOUT_MEANING {
         if options.is_given(key) {
             app.say(&format!("note: `{}` has no meaning here: {why}", options.spelled(key)));
@@ -52,16 +52,8 @@ pub fn run(app: &App, chosen: &Chosen<'_>) -> Result<u8> {
     if !images.iter().any(|image| image.status == Status::Matched) {
         return Err(Error::bad_input("no image is selected").hint("`--list-images` without a pattern shows all"));
     }
-    let work = super::work_dir(options)?;
-    let code = in_dir(app, chosen, &work);
-    if options.filled("work_dir")?.is_none() {
-        let _ = std::fs::remove_dir_all(&work);
-    }
-    code
-}
-
-fn in_dir(app: &App, chosen: &Chosen<'_>, work: &Path) -> Result<u8> {
-    let Chosen { options, settings, images, layers, .. } = chosen;
+    let kept = super::Work::new(options)?;
+    let work = &kept.path;
     catalogue(app, chosen, work)?;
     let mut arguments = flags(options)?;
     let summary = work.join("summary.json");

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -193,15 +194,44 @@ fn unknown(error: &clap::Error, declared: &[Opt], tree: &Tree) -> Option<Error> 
     })
 }
 
-/// `--work-dir`, or a directory of this run's own.
-fn work_dir(options: &Options<'_>) -> Result<PathBuf> {
-    Ok(match options.filled("work_dir")? {
-        Some(dir) => PathBuf::from(dir),
-        None => {
-            let time = Timestamp::now().strftime("%Y-%m-%d_%H-%M-%S").to_string();
-            std::env::temp_dir().join(format!("kolla-{time}_{}", std::process::id()))
+/// `--work-dir`, or a directory of this run's own, which goes with it.
+struct Work {
+    path: PathBuf,
+    passing: bool,
+}
+
+impl Work {
+    fn new(options: &Options<'_>) -> Result<Work> {
+        if let Some(dir) = options.filled("work_dir")? {
+            return Ok(Work { path: dir.into(), passing: false });
         }
-    })
+        let time = Timestamp::now().strftime("%Y-%m-%d_%H-%M-%S").to_string();
+        let all = std::env::temp_dir();
+        let say = || format!("cannot make a directory in {}", all.display());
+        // Others may have made it, and more of it than a directory.
+        for number in 0..100 {
+            let path = all.join(format!("kolla-{time}_{}-{number}", std::process::id()));
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+                made => return made.unusable(say).map(|()| Work { path, passing: true }),
+            }
+        }
+        Err(Error::unusable(say()).cause("all names are taken"))
+    }
+
+    /// For whoever looks into it later.
+    fn keep(mut self) -> PathBuf {
+        self.passing = false;
+        self.path.clone()
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if self.passing {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
 }
 
 /// Files of one's own for apt, which the base image copies: what they are called there, and where they are.

@@ -66,6 +66,8 @@ impl Ends {
                 (_, Some((_, _, "reused"))) if existing || (parents && !image.children.is_empty()) => ("skipped", None),
                 (_, Some((_, "built", _))) => ("built", None),
                 (_, Some((_, "failed", _))) => ("failed", Some("error")),
+                // The run was ended before it.
+                (_, Some((_, _, "cancelled"))) => ("failed", Some("matched")),
                 (_, Some(_)) => ("failed", Some("parent_error")),
                 // A parent that nothing has asked for.
                 (_, None) => ("skipped", None),

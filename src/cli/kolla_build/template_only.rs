@@ -12,7 +12,8 @@ use crate::kolla::images::Status;
 /// Writes the tree with its Dockerfiles, as far as they are selected.
 pub fn run(app: &App, chosen: &Chosen<'_>) -> Result<u8> {
     let Chosen { options, settings, roots, images, layers } = chosen;
-    let target = super::work_dir(options)?.join("docker");
+    let work = super::Work::new(options)?;
+    let target = work.path.join("docker");
     for root in roots {
         house::copy(root, &target)?;
     }
@@ -36,6 +37,7 @@ pub fn run(app: &App, chosen: &Chosen<'_>) -> Result<u8> {
             fs::write(dir.join("Dockerfile"), text).unusable(say)?;
         }
     }
+    let target = work.keep().join("docker");
     app.say(&format!("Dockerfiles are generated in {}", target.display()));
     Ok(0)
 }
