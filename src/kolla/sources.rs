@@ -168,7 +168,12 @@ fn source(section: &str, options: &Options<'_>, arch: &str) -> Result<Option<Sou
             let path = PathBuf::from(location);
             if !path.exists() {
                 let problem = format!("[{section}] names {}, which is not there", path.display());
-                return Err(refused("location", problem, "a local source is a directory or an archive"));
+                return Err(refused("location", problem, LOCAL));
+            }
+            // A pipe would be waited for.
+            if !path.is_dir() && !path.is_file() {
+                let problem = format!("[{section}] names {}, which is neither a directory nor a file", path.display());
+                return Err(refused("location", problem, LOCAL));
             }
             Kind::Local(path)
         }
@@ -176,6 +181,8 @@ fn source(section: &str, options: &Options<'_>, arch: &str) -> Result<Option<Sou
     let (origin, place) = (options.origin(section, "location"), options.place(section, "location"));
     Ok(Some(Source { name: section.to_owned(), origin, place, kind }))
 }
+
+const LOCAL: &str = "a local source is a directory or an archive";
 
 const HTTPS: &str = "a repository on this machine is a `local` source, or is named as `git://`, `ssh://` or `https://`";
 
@@ -275,8 +282,11 @@ fn ready(source: &Source, to: &Path, by: &By<'_>) -> Result<PathBuf> {
     let written = |()| to.to_owned();
     let failed = |e: Error| source.failed(e);
     match &source.kind {
-        Kind::Local(path) if path.is_dir() => pack(path, &last(path), to).map(written),
-        Kind::Local(path) => Ok(path.clone()),
+        Kind::Local(path) if path.is_dir() => pack(path, &last(path), to).map(written).map_err(failed),
+        Kind::Local(path) => {
+            let readable = fs::File::open(path).bad_input(|| format!("cannot read {}", path.display()));
+            readable.map(|_| path.clone()).map_err(failed)
+        }
         Kind::Url(file) => {
             let pin = by.pin(Remote::File(file.clone())).map_err(failed)?;
             let Pin::File { digest, .. } = &pin else { return Err(Error::failed("a file without a digest")) };
@@ -384,6 +394,9 @@ fn unpack(source: &Source, path: &Path, into: &Path) -> Result<()> {
     let say = || format!("cannot unpack the source [{}] ({})", source.name, source.origin);
     let (_, content) = decompress(fs::File::open(path).unusable(say)?).map_err(|e| e.context(say()))?;
     let wrong = |why: String| Error::bad_input(say()).cause(why);
+    if fs::metadata(path).unusable(say)?.len() == 0 {
+        return Err(wrong("it is empty".into()));
+    }
     let mut archive = tar::Archive::new(content);
     archive.set_overwrite(true);
     for entry in archive.entries().map_err(|e| wrong(e.to_string()))? {

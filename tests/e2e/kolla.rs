@@ -478,6 +478,19 @@ fn what_is_wrong_with_a_source_is_said_with_its_place() {
         assert!(all, "{says:?} in {}", ran.stderr);
     };
     wrong("type = local\nlocation = /not/there\n", 2, &["kolla-build.conf:5:1", "/not/there", "[app-base]"]);
+    fs::create_dir_all(tree.path("odd")).unwrap();
+    let pipe = tree.path("odd/pipe").display().to_string();
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for odd in [&pipe, "/dev/null"] {
+        let says = ["kolla-build.conf:5:1", odd, "neither a directory nor a file"];
+        wrong(&format!("type = local\nlocation = {odd}\n"), 2, &says);
+    }
+    tree.write("odd/empty", "");
+    tree.write("odd/text", "text");
+    for odd in ["odd/empty", "odd/text"] {
+        let plugin = format!("[app-base-plugin-p]\ntype = local\nlocation = {}\n", tree.path(odd).display());
+        tree.run(&plugin, &["^app-base$"]).exits(2).says("[app-base-plugin-p]").says("kolla-build.conf:5:1");
+    }
     wrong("type = git\nlocation = https://example.org/x\n", 2, &["kolla-build.conf:4:1", "`reference`"]);
     wrong("type = git\nreference = main\nlocation = /srv/x\n", 2, &["kolla-build.conf:6:1", "names no git repository"]);
     wrong("type = url\nlocation = /srv/x\n", 2, &["kolla-build.conf:5:1", "no address of the web"]);
