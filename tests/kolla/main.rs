@@ -16,5 +16,6 @@ mod lists;
 mod options;
 mod overrides;
 mod place;
+mod probe;
 mod summary;
 mod templates;
