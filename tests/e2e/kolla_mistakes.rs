@@ -34,9 +34,9 @@ fn what_is_empty_is_as_if_nobody_had_said_it() {
         "docker_dir",
     ];
     let config: String = texts[..12].iter().map(|key| format!("{key} =\n")).collect();
-    let ran = tree.run(&config, &["--list-images"]).ok();
-    assert!(ran.stdout.contains("app-base"), "{}", ran.stdout);
-    tree.run(&config, &["--template-only"]).ok();
+    let listed = tree.run(&config, &["--list-images"]).ok();
+    assert!(listed.stdout.contains("app-base"), "{}", listed.stdout);
+    ran(tree.command(&config, "kolla-build", &["--template-only"]).env("TMPDIR", tree.path(""))).ok();
     assert!(!tree.sandbox.catalogue().join("docker").exists());
     for key in &texts[12..] {
         tree.run(&format!("{key} =\n"), &["--list-images"]).exits(2);
