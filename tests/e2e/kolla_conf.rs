@@ -4,7 +4,6 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -14,20 +13,6 @@ use crate::sandbox::{is_root, ran};
 
 fn told(tree: &Tree, image: &str) -> String {
     fs::read_to_string(tree.path("logs").join(format!("{image}.log"))).unwrap()
-}
-
-#[test]
-fn called_kolla_build_it_is_kolla_build() {
-    let tree = Tree::new();
-    let program = tree.sandbox.path("kolla-build");
-    symlink(env!("CARGO_BIN_EXE_kollage"), &program).unwrap();
-    let called = |arguments: &[&str]| {
-        let mut command = Command::new(&program);
-        command.env_clear().env("HOME", tree.sandbox.path("home")).env("KOLLAGE_KOLLA", tree.path(""));
-        ran(command.args(arguments))
-    };
-    assert_eq!(called(&["--list-images", "^app"]).ok().stdout, "1 : app-api\n2 : app-base\n3 : base\n");
-    called(&["--list-imagse"]).exits(2).says("--list-imagse");
 }
 
 /// A virtual environment that is entered, and what stands beside a kolla-build on PATH.
@@ -62,7 +47,7 @@ fn options_without_meaning_are_accepted_with_a_line() {
     let told = ran.stderr.lines().filter_map(|line| line.strip_prefix("note: `")?.split_once("` has no meaning here"));
     let mut told: Vec<&str> = told.map(|(option, _)| option).collect();
     told.sort_unstable();
-    let all = ["buildkit", "buildkit-builder", "debug", "keep", "podman-base-url", "squash-cleanup", "squash-tmp-dir"];
+    let all = ["buildkit", "buildkit-builder", "debug", "keep", "podman_base_url", "squash-cleanup", "squash-tmp-dir"];
     assert_eq!(told, all, "{}", ran.stderr);
     let ran = tree.run("", &["^base$"]).ok();
     assert!(!ran.stderr.contains("no meaning"), "{}", ran.stderr);
@@ -129,7 +114,7 @@ fn profiles_of_the_file_are_the_release_s_or_more() {
     assert_eq!(both.stdout, "1 : app-base\n2 : base\n3 : broken\n");
     let default = listed("own = ^broken$\n", &["-p", "some"]).ok();
     assert_eq!(default.stdout, "1 : app-api\n2 : app-base\n3 : base\n");
-    listed("own =\n", &["-p", "own"]).exits(2).says("no profile `own`, or it is empty").says("`some`");
+    listed("own =\n", &["-p", "own"]).exits(2).says("kolla-build.conf:4:1").says("`own` selects no image");
     tree.run("[profiles]\nown = ^nothing$\n", &["-p", "own"]).exits(2).says("no image is selected");
 }
 
