@@ -17,6 +17,11 @@ use crate::kolla::settings::Settings;
 /// Where Kolla's own images are told to come from.
 const HOME: &str = "https://opendev.org/openstack/kolla";
 
+const PROJECT: &str = "kollage.toml";
+
+/// How a project begins that was written here.
+const MARK: &str = "# Written by `kollage kolla-build`, which replaces it.";
+
 /// What all images of a catalogue have in common.
 pub struct House<'a> {
     pub settings: &'a Settings,
@@ -26,13 +31,10 @@ pub struct House<'a> {
 }
 
 /// Writes the catalogue into `to`, where an earlier one may be. Gives the folder of each image.
-pub fn write(
-    house: &House<'_>,
-    to: &Path,
-    images: &[Image],
-    build_args: &[(String, String)],
-) -> Result<BTreeMap<String, PathBuf>> {
+pub fn write(house: &House<'_>, to: &Path, images: &[Image]) -> Result<BTreeMap<String, PathBuf>> {
     let all = to.join("images");
+    refuse_another_s(to)?;
+    write_project(house, to)?;
     fs::create_dir_all(&all).unusable(|| format!("cannot make {}", all.display()))?;
     let matched: Vec<&Image> = images.iter().filter(|image| image.status == Status::Matched).collect();
     let folders: BTreeMap<String, PathBuf> =
@@ -43,8 +45,17 @@ pub fn write(
             let _ = fs::remove_dir_all(entry.path());
         }
     }
-    write_project(house, to, build_args)?;
     Ok(folders)
+}
+
+/// What is written here replaces what is there; somebody's own catalogue is not to be lost by that.
+fn refuse_another_s(to: &Path) -> Result<()> {
+    let ours = || fs::read_to_string(to.join(PROJECT)).is_ok_and(|text| text.starts_with(MARK));
+    if !["images", "plugins"].iter().any(|name| to.join(name).exists()) || ours() {
+        return Ok(());
+    }
+    Err(Error::bad_input(format!("{} has images or plugins that are not of an earlier run", to.display()))
+        .hint("name another directory with `--work-dir`: what is there would be replaced"))
 }
 
 /// One image's folder below `all`.
@@ -63,21 +74,19 @@ pub fn name(image: &Image, settings: &Settings) -> String {
     format!("{}{}", settings.image_name_prefix, image.name)
 }
 
-/// `kollage.toml`
-pub(super) fn write_project(house: &House<'_>, to: &Path, build_args: &[(String, String)]) -> Result<()> {
-    let path = to.join("kollage.toml");
-    fs::write(&path, project(house, build_args)).unusable(|| format!("cannot write {}", path.display()))
+/// Without arguments of the build, which may have logins in them.
+pub(super) fn write_project(house: &House<'_>, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).unusable(|| format!("cannot make {}", to.display()))?;
+    let path = to.join(PROJECT);
+    let text = format!("{MARK}\n{}", project(house));
+    fs::write(&path, text).unusable(|| format!("cannot write {}", path.display()))
 }
 
-fn project(house: &House<'_>, build_args: &[(String, String)]) -> String {
+fn project(house: &House<'_>) -> String {
     let House { settings, layers, .. } = house;
     let mut build = toml::Table::new();
     build.insert("namespace".into(), settings.namespace.clone().into());
     build.insert("tag".into(), settings.tag.clone().into());
-    let args: toml::Table = build_args.iter().map(|(key, value)| (key.clone(), value.clone().into())).collect();
-    if !args.is_empty() {
-        build.insert("build_args".into(), args.into());
-    }
     let mut project = toml::Table::new();
     project.insert("build".into(), build.into());
     // What Kolla takes is taken: upgraded dependencies are told and nothing else.

@@ -32,7 +32,6 @@ pub struct Wanted<'a> {
     pub plugins: Vec<(String, Source, PathBuf)>,
     /// Files that are put into the context of `base`.
     pub base: Vec<(&'static str, PathBuf)>,
-    pub build_args: Vec<(String, String)>,
 }
 
 /// `room` is the catalogue's directory: what cannot be looked at where it is goes there.
@@ -40,7 +39,7 @@ pub fn view(house: &House<'_>, room: &Path, wanted: &Wanted<'_>, by: &By<'_>) ->
     let all = room.join("images");
     fs::create_dir_all(&all).unusable(|| format!("cannot make {}", all.display()))?;
     sources::empties(room)?;
-    house::write_project(house, room, &wanted.build_args)?;
+    house::write_project(house, room)?;
     let seen = wanted.images.par_iter().map(|(image, sources)| {
         let put: &[_] = if image.name == "base" { &wanted.base } else { &[] };
         Seen::of(house, room, image, sources, put, by)

@@ -291,3 +291,25 @@ fn nothing_is_left_of_a_run_s_own_directory() {
     run("", &["--template-only"]).ok();
     assert_eq!(left().len(), 1);
 }
+
+/// A directory to work in is written over; one with somebody's own catalogue is not.
+#[test]
+fn a_work_directory_that_is_somebody_s_catalogue_is_left_alone() {
+    if !is_root() {
+        return;
+    }
+    let tree = Tree::new();
+    let own = tree.sandbox.path("own");
+    fs::create_dir_all(own.join("images/mine")).unwrap();
+    fs::write(own.join("kollage.toml"), "").unwrap();
+    let dir = own.display().to_string();
+    tree.run("", &["--work-dir", &dir, "^base$"]).exits(2).says("are not of an earlier run").says("--work-dir");
+    assert!(own.join("images/mine").is_dir() && !own.join("images/base").exists());
+    let work = tree.sandbox.path("work").display().to_string();
+    let config = "build_args = WORD:hidden-word\n";
+    for _ in 0..2 {
+        tree.run(config, &["--work-dir", &work, "^base$"]).ok();
+    }
+    let kept = fs::read_to_string(tree.sandbox.path("work/kollage.toml")).unwrap();
+    assert!(!kept.contains("hidden-word"), "{kept}");
+}

@@ -56,6 +56,7 @@ pub fn run(app: &App, chosen: &Chosen<'_>) -> Result<u8> {
     let work = &kept.path;
     catalogue(app, chosen, work)?;
     let mut arguments = flags(options)?;
+    arguments.extend(build_args(options)?.into_iter().flat_map(|arg| ["--build-arg".to_owned(), arg]));
     let summary = work.join("summary.json");
     arguments.extend(["--summary-json-file".to_owned(), summary.display().to_string()]);
     let _ = std::fs::remove_file(&summary);
@@ -114,7 +115,7 @@ struct LaidOut {
 fn laid_out(chosen: &Chosen<'_>, work: &Path) -> Result<LaidOut> {
     let Chosen { options, settings, images, layers, .. } = chosen;
     let wanted = wanted(chosen)?;
-    let mut folders = house::write(&chosen.house(), work, images, &build_args(options)?)?;
+    let mut folders = house::write(&chosen.house(), work, images)?;
     let plugins = layers.write(work, images, settings)?;
     if let Some(base) = folders.get("base") {
         super::put_apt_files(options, base)?;
@@ -180,7 +181,8 @@ fn skipped<'a>(options: &Options<'_>, images: &'a [Image]) -> Result<BTreeSet<&'
     Ok(chosen.map(|image| image.name.as_str()).collect())
 }
 
-pub fn build_args(options: &Options<'_>) -> Result<Vec<(String, String)>> {
+/// As `--build-arg` takes them.
+pub fn build_args(options: &Options<'_>) -> Result<Vec<String>> {
     let mut args: Vec<(String, String)> = match options.get("DEFAULT", "build_args")? {
         Value::Dict(entries) => entries.into_iter().map(|(key, value)| (key, value.printed())).collect(),
         _ => Vec::new(),
@@ -197,7 +199,7 @@ pub fn build_args(options: &Options<'_>) -> Result<Vec<(String, String)>> {
             args.push((name.to_owned(), value));
         }
     }
-    Ok(args)
+    Ok(args.into_iter().map(|(name, value)| format!("{name}={value}")).collect())
 }
 
 /// The flags of `kollage build` that say what kolla-build's options say.

@@ -49,20 +49,24 @@ impl<'a, Files: Iterator<Item = &'a PathBuf>, const N: usize> Told<'a, Files, N>
 pub struct Lent {
     global: Global,
     pub view: View,
+    build_args: Vec<String>,
     /// What a tree's catalogue has in files; it goes with this.
     _room: Option<WorkDir>,
 }
 
 impl Lent {
     pub fn workspace(&self, app: &App, which: &Select, settings: &args::Settings) -> Result<Workspace> {
-        Workspace::with(&self.global, &self.view.images, &app.env, which, settings)
+        let mut settings = settings.clone();
+        // Those of the command line come later, and win.
+        settings.build_arg.splice(0..0, self.build_args.iter().cloned());
+        Workspace::with(&self.global, &self.view.images, &app.env, which, &settings)
     }
 }
 
 /// The catalogue that is asked for, or the tree as one.
 pub fn lent(app: &App, args: &KollaTree) -> Result<Lent> {
     let Some(dir) = &args.kolla else {
-        return Ok(Lent { global: app.global.clone(), view: View::default(), _room: None });
+        return Ok(Lent { global: app.global.clone(), view: View::default(), build_args: Vec::new(), _room: None });
     };
     let tree = Tree::open(dir)?;
     let told = Told {
@@ -79,7 +83,6 @@ pub fn lent(app: &App, args: &KollaTree) -> Result<Lent> {
         images: build::wanted(&chosen)?,
         plugins: layers.write(room.path(), images, settings)?,
         base: super::apt_files(options)?,
-        build_args: build::build_args(options)?,
     };
     let (cancel, told) = (Cancel::new()?, build::Fetched(app));
     let node: Arc<str> = "sources".into();
@@ -87,5 +90,5 @@ pub fn lent(app: &App, args: &KollaTree) -> Result<Lent> {
     let by = By { fetcher: &fetcher, caller: &caller, asks: false };
     let view = view::view(&chosen.house(), room.path(), &wanted, &by)?;
     let global = Global { directory: Some(room.path().to_owned()), ..app.global.clone() };
-    Ok(Lent { global, view, _room: Some(room) })
+    Ok(Lent { global, view, build_args: build::build_args(options)?, _room: Some(room) })
 }
