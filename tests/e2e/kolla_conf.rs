@@ -115,7 +115,7 @@ fn profiles_of_the_file_are_the_release_s_or_more() {
     let default = listed("own = ^broken$\n", &["-p", "some"]).ok();
     assert_eq!(default.stdout, "1 : app-api\n2 : app-base\n3 : base\n");
     listed("own =\n", &["-p", "own"]).exits(2).says("kolla-build.conf:4:1").says("`own` selects no image");
-    tree.run("[profiles]\nown = ^nothing$\n", &["-p", "own"]).exits(2).says("no image is selected");
+    tree.run("[profiles]\nown = ^nothing$\n", &["-p", "own"]).exits(2).says("`own` selects no image");
 }
 
 /// Answers only when all that are asked for are asked for at once.
