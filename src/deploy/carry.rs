@@ -33,7 +33,7 @@ fn gone(image: &str) -> Error {
 }
 
 /// How many lines of a container that isn't well are shown.
-const LINES: usize = 15;
+const LINES: &str = "15";
 
 impl Carrier<'_> {
     pub fn carry_out(&self, steps: &[Step]) -> Result<()> {

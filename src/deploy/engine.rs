@@ -53,6 +53,9 @@ pub struct Container {
 /// What a command in a container may take; engines have lost the end of one.
 const ANSWER: Duration = Duration::from_secs(60);
 
+/// After how many times 200 ms without a word it is asked whether a container still runs.
+const QUIET: u32 = 5;
+
 /// Podman has a state `stopped`, which Docker's types don't know.
 fn readable<T: serde::de::DeserializeOwned>(answer: Answer<T>) -> Answer<T> {
     let Err(bollard::errors::Error::JsonDataError { contents, .. }) = &answer else { return answer };
@@ -158,10 +161,18 @@ impl Engine {
     }
 
     /// Hands every line over until the container ends, and gives its exit code.
+    ///
+    /// The end of what is followed is not waited for: Podman loses it when a container ends at the wrong moment. Then
+    /// all that the container said is asked for once more, and what was not handed over yet is.
     pub fn follow(&self, name: &str, line: &mut dyn FnMut(String)) -> Result<i64> {
         let options = LogsOptionsBuilder::default().follow(true).stdout(true).stderr(true).build();
         let mut logs = std::pin::pin!(self.daemon.docker.logs(name, Some(options)));
-        let mut lines = Lines::default();
+        let (mut lines, mut count) = (Lines::default(), 0);
+        let mut counted = |text| {
+            count += 1;
+            line(text);
+        };
+        let mut quiet = 0;
         loop {
             let next = self.daemon.runtime.block_on(async {
                 tokio::select! {
@@ -171,27 +182,45 @@ impl Engine {
             });
             self.daemon.cancel.check()?;
             match next {
-                None => {}
-                Some(Some(Ok(part))) => lines.push(bytes(&part), &mut *line),
+                None if quiet == QUIET => {
+                    quiet = 0;
+                    if self.ended(name)?.is_some() {
+                        self.tail(name, "all")?.into_iter().skip(count).for_each(line);
+                        break;
+                    }
+                }
+                None => quiet += 1,
+                Some(Some(Ok(part))) => {
+                    quiet = 0;
+                    lines.push(bytes(&part), &mut counted);
+                }
                 Some(Some(Err(error))) => {
                     return Err(Error::failed(format!("cannot read what {name} says")).cause(why(&error)));
                 }
-                Some(None) => break,
+                Some(None) => {
+                    lines.finish(&mut counted);
+                    break;
+                }
             }
         }
-        lines.finish(&mut *line);
         loop {
-            match self.container(name)? {
-                Some(container) if container.running => self.daemon.cancel.sleep(Duration::from_millis(100))?,
-                Some(container) => return Ok(container.exit_code),
-                None => return Err(Error::failed(format!("the container {name} went away"))),
+            match self.ended(name)? {
+                Some(code) => return Ok(code),
+                None => self.daemon.cancel.sleep(Duration::from_millis(100))?,
             }
         }
     }
 
-    /// The last lines of what a container said.
-    pub fn tail(&self, name: &str, count: usize) -> Result<Vec<String>> {
-        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(&count.to_string()).build();
+    /// The exit code of a container that doesn't run any more.
+    fn ended(&self, name: &str) -> Result<Option<i64>> {
+        let container = self.container(name)?;
+        let container = container.ok_or_else(|| Error::failed(format!("the container {name} went away")))?;
+        Ok((!container.running).then_some(container.exit_code))
+    }
+
+    /// The last lines of what a container said, or `all`.
+    pub fn tail(&self, name: &str, count: &str) -> Result<Vec<String>> {
+        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(count).build();
         let mut lines = Vec::new();
         self.wait(|| format!("cannot read what {name} says"), async {
             let mut logs = std::pin::pin!(self.daemon.docker.logs(name, Some(options.clone())));

@@ -3,7 +3,11 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::sandbox::{Ran, Sandbox, busybox_rootfs, ran};
 use crate::support::{Podman, PodmanService};
@@ -186,8 +190,12 @@ tasks = {{ first = [] }}
     }
 
     fn deploy(&self, args: &[&str]) -> Ran {
+        self.deploy_on(&self.engine.host(), args)
+    }
+
+    fn deploy_on(&self, host: &str, args: &[&str]) -> Ran {
         let mut command = self.sandbox.command(&[&["deploy"], args].concat());
-        ran(command.env("DOCKER_HOST", self.engine.host()).env("WEB_PASSWORD", "hunter2-xyz"))
+        ran(command.env("DOCKER_HOST", host).env("WEB_PASSWORD", "hunter2-xyz"))
     }
 
     fn id(&self, container: &str) -> String {
@@ -221,6 +229,80 @@ fn a_deployment_comes_up_is_upgraded_goes_back_and_goes_away() {
 #[test]
 fn podman_does_the_same() {
     Engine::podman().into_iter().for_each(life);
+}
+
+/// An engine's socket, at which what a container says never ends.
+struct Endless {
+    host: String,
+    /// Whether somebody waited for the end.
+    waited: Arc<AtomicBool>,
+}
+
+impl Endless {
+    fn new(behind: &str, socket: &Path) -> Endless {
+        let (behind, waited) = (behind.strip_prefix("unix://").unwrap().to_owned(), Arc::<AtomicBool>::default());
+        let listener = UnixListener::bind(socket).unwrap();
+        let found = waited.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let (behind, found) = (behind.clone(), found.clone());
+                // Whoever hangs up has what it wanted.
+                std::thread::spawn(move || drop(relay(client.unwrap(), &behind, &found)));
+            }
+        });
+        Endless { host: format!("unix://{}", socket.display()), waited }
+    }
+}
+
+/// One request for each connection; the last words and the end of what is followed are kept back.
+fn relay(mut client: UnixStream, behind: &str, waited: &AtomicBool) -> std::io::Result<()> {
+    let mut engine = UnixStream::connect(behind)?;
+    let mut back = (client.try_clone()?, engine.try_clone()?);
+    let follows = Arc::new(AtomicBool::new(false));
+    let asked = follows.clone();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 1 << 16];
+        while let Ok(count @ 1..) = client.read(&mut bytes) {
+            let text = String::from_utf8_lossy(&bytes[..count]);
+            asked.store(text.contains("/logs?") && text.contains("follow=true"), Ordering::SeqCst);
+            if engine.write_all(&bytes[..count]).is_err() {
+                break;
+            }
+        }
+        drop(engine.shutdown(std::net::Shutdown::Both));
+    });
+    let mut bytes = [0; 1 << 16];
+    let mut held = false;
+    loop {
+        let count = back.1.read(&mut bytes)?;
+        if follows.load(Ordering::SeqCst) && (held || !bytes[..count].starts_with(b"HTTP/")) {
+            held = true;
+            if bytes[..count].ends_with(b"0\r\n\r\n") {
+                back.0.set_read_timeout(Some(Duration::from_secs(30)))?;
+                std::thread::sleep(Duration::from_secs(30));
+                waited.store(back.0.write_all(b"0\r\n\r\n").is_ok(), Ordering::SeqCst);
+                return Ok(());
+            }
+        } else if count == 0 {
+            return back.0.shutdown(std::net::Shutdown::Write);
+        } else {
+            back.0.write_all(&bytes[..count])?;
+        }
+    }
+}
+
+/// Podman has lost the end of what a container says.
+#[test]
+fn a_task_has_ended_when_its_container_has() {
+    let Some(engine) = Engine::docker() else { return };
+    let place = Place::new(engine);
+    place.deployment("localhost/web:1", "");
+    fs::write(place.sandbox.path("flag/up"), "").unwrap();
+    let endless = Endless::new(&place.engine.host(), &place.sandbox.path("endless.sock"));
+    place.deploy_on(&endless.host, &["up"]).ok().says("    the password is ***").says("front: Note the image");
+    place.deploy_on(&endless.host, &["task", "front", "look"]).ok().says("    one").says("the task look is done");
+    place.deploy(&["down", "--volumes"]).ok();
+    assert!(!endless.waited.load(Ordering::SeqCst), "somebody waited for the end of what is followed");
 }
 
 fn life(engine: Engine) {
