@@ -81,7 +81,21 @@ impl Drop for Daemon {
 pub struct Docker {
     // Ends before its directory goes away.
     daemon: Daemon,
+    _mounts: Mounts,
     dir: tempfile::TempDir,
+}
+
+/// What a dockerd that ended leaves mounted below its directory, which could not be removed otherwise.
+struct Mounts(PathBuf);
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let places = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Path::new);
+        for place in places.filter(|place| place.starts_with(&self.0)).collect::<Vec<_>>().into_iter().rev() {
+            let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH);
+        }
+    }
 }
 
 impl Docker {
@@ -108,7 +122,7 @@ impl Docker {
         ]);
         command.args(["--storage-driver=overlay2", "--log-level=warn"]).args(more);
         let daemon = Daemon::start(&mut command, path("log"));
-        let mut docker = Docker { daemon, dir };
+        let mut docker = Docker { daemon, _mounts: Mounts(dir.path().into()), dir };
         let host = docker.host();
         docker.daemon.wait_until("dockerd", || {
             let mut info = Command::new(client());

@@ -131,6 +131,8 @@ fn a_killed_run_leaves_a_store_that_the_next_one_tidies() {
         .args(["--exact", "process::builds_until_it_is_killed", "--ignored", "--nocapture"])
         .env("KOLLAGE_TEST_MARK", &mark)
         .env("KOLLAGE_TEST_STORE", &store)
+        // What it leaves goes with this test.
+        .env("TMPDIR", dir.path())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
