@@ -86,11 +86,22 @@ impl<'a> Options<'a> {
             Error::from_diagnostics(format!("{} cannot be used", file.path().display()), problems)
         })?;
         for assignment in found {
-            self.sections.insert(assignment.section.clone());
+            let section = self.section(assignment.section);
+            self.sections.insert(section.clone());
             let origin = Origin::File(Place { file: file.clone(), span: assignment.span });
-            self.say(assignment.section, assignment.key, assignment.value, origin);
+            self.say(section, assignment.key, assignment.value, origin);
         }
         Ok(())
+    }
+
+    /// What a section of a file stands for. To oslo.config capital letters in names of groups are small ones, but for
+    /// `DEFAULT`; what Kolla itself looks for among names of sections (plugins, additions and users of one's own) has
+    /// to be written as it is.
+    fn section(&self, written: String) -> String {
+        let small = written.to_ascii_lowercase();
+        let own = ["-plugin-", "-additions-"].iter().any(|kind| small.contains(kind)) || small.ends_with("-user");
+        let stays = small == "default" || self.known.contains_key(&written);
+        if stays || (own && !self.known.contains_key(&small)) { written } else { small }
     }
 
     fn say(&mut self, section: String, key: String, value: String, origin: Origin) {

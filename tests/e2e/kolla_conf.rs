@@ -195,3 +195,11 @@ fn a_changed_patch_builds_its_image_again() {
     tree.write("patches/app-base/one.patch", "another");
     assert_eq!(built(), ["app-base"]);
 }
+
+/// As to oslo.config, which knows groups by small letters.
+#[test]
+fn a_section_may_have_capital_letters() {
+    let tree = Tree::new();
+    let place = tree.run("[App-Base]\ntype = local\nlocation = /nowhere\n", &["^app-base$"]).exits(2);
+    place.says("[app-base] names /nowhere, which is not there").says("kolla-build.conf:");
+}

@@ -62,8 +62,12 @@ clean_package_cache = OFF
 use_dumb_init = 0
 docker_dir = @/one
 unknown = of nobody
-[nova-user]
+[Nova-User]
 uid=7
+[nova-User]
+gid = 8
+[default]
+tag = of nobody
 [DEFAULT]
 rpm_setup_config = a.rpm , http://b.example/b.repo,
     local.repo,
