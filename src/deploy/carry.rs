@@ -33,7 +33,7 @@ fn gone(image: &str) -> Error {
 }
 
 /// How many lines of a container that isn't well are shown.
-const LINES: &str = "15";
+const LINES: usize = 15;
 
 impl Carrier<'_> {
     pub fn carry_out(&self, steps: &[Step]) -> Result<()> {
@@ -232,7 +232,7 @@ impl Carrier<'_> {
     }
 
     fn with_lines(&self, name: &str, error: Error) -> Error {
-        let lines = self.engine.tail(name, LINES).unwrap_or_default();
+        let lines = self.engine.tail(name, Some(LINES)).unwrap_or_default();
         lines.into_iter().fold(error, |error, line| error.cause(self.secrets.redact(line)))
     }
 

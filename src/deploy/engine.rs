@@ -185,7 +185,7 @@ impl Engine {
                 None if quiet == QUIET => {
                     quiet = 0;
                     if self.ended(name)?.is_some() {
-                        self.tail(name, "all")?.into_iter().skip(count).for_each(line);
+                        self.tail(name, None)?.into_iter().skip(count).for_each(line);
                         break;
                     }
                 }
@@ -218,9 +218,10 @@ impl Engine {
         Ok((!container.running).then_some(container.exit_code))
     }
 
-    /// The last lines of what a container said, or `all`.
-    pub fn tail(&self, name: &str, count: &str) -> Result<Vec<String>> {
-        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(count).build();
+    /// The last lines of what a container said, or all.
+    pub fn tail(&self, name: &str, count: Option<usize>) -> Result<Vec<String>> {
+        let count = count.map_or_else(|| "all".to_owned(), |count| count.to_string());
+        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail(&count).build();
         let mut lines = Vec::new();
         self.wait(|| format!("cannot read what {name} says"), async {
             let mut logs = std::pin::pin!(self.daemon.docker.logs(name, Some(options.clone())));

@@ -15,6 +15,9 @@ use crate::kolla::tree::Tree;
 use crate::kolla::value::Value;
 use crate::suggest;
 
+/// What stands between an image and the name of what is put into it, in names of sections.
+const KINDS: [&str; 2] = ["-plugin-", "-additions-"];
+
 /// Where a value came from.
 #[derive(Clone, Debug)]
 pub enum Origin {
@@ -99,9 +102,11 @@ impl<'a> Options<'a> {
     /// to be written as it is.
     fn section(&self, written: String) -> String {
         let small = written.to_ascii_lowercase();
-        let own = ["-plugin-", "-additions-"].iter().any(|kind| small.contains(kind)) || small.ends_with("-user");
-        let stays = small == "default" || self.known.contains_key(&written);
-        if stays || (own && !self.known.contains_key(&small)) { written } else { small }
+        if self.known.contains_key(&written) || small == "default" {
+            return written;
+        }
+        let own = KINDS.iter().any(|kind| small.contains(kind)) || small.ends_with("-user");
+        if own && !self.known.contains_key(&small) { written } else { small }
     }
 
     fn say(&mut self, section: String, key: String, value: String, origin: Origin) {
@@ -188,7 +193,7 @@ impl<'a> Options<'a> {
 
     fn is_source(&self, section: &str, images: &BTreeSet<String>) -> bool {
         images.contains(section)
-            || ["-plugin-", "-additions-"].iter().any(|kind| {
+            || KINDS.iter().any(|kind| {
                 section.split_once(kind).is_some_and(|(image, name)| images.contains(image) && !name.is_empty())
             })
     }

@@ -91,8 +91,9 @@ struct Mounts(PathBuf);
 impl Drop for Mounts {
     fn drop(&mut self) {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        let places = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Path::new);
-        for place in places.filter(|place| place.starts_with(&self.0)).collect::<Vec<_>>().into_iter().rev() {
+        // What was mounted last goes first.
+        let places = mounts.lines().rev().filter_map(|line| line.split(' ').nth(1)).map(Path::new);
+        for place in places.filter(|place| place.starts_with(&self.0)) {
             let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH);
         }
     }

@@ -278,7 +278,6 @@ fn relay(mut client: UnixStream, behind: &str, waited: &AtomicBool) -> std::io::
         if follows.load(Ordering::SeqCst) && (held || !bytes[..count].starts_with(b"HTTP/")) {
             held = true;
             if bytes[..count].ends_with(b"0\r\n\r\n") {
-                back.0.set_read_timeout(Some(Duration::from_secs(30)))?;
                 std::thread::sleep(Duration::from_secs(30));
                 waited.store(back.0.write_all(b"0\r\n\r\n").is_ok(), Ordering::SeqCst);
                 return Ok(());

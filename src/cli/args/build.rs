@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::args::positive;
-use crate::cli::args::size;
-use crate::cli::args::{KollaTree, Pushing, Registries, Select, Settings, TextOrJson};
+use crate::cli::args::{KollaTree, Pushing, Registries, Select, Settings, TextOrJson, positive, size};
 use crate::cli::environment::Environment;
 use crate::dockerfile::step;
 use crate::error::{Error, Result};

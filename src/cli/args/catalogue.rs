@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::cli::args::KollaTree;
-use crate::cli::args::positive;
+use crate::cli::args::{KollaTree, positive};
 
 /// Which images of the catalogue.
 #[derive(Clone, Debug, Default, Args)]

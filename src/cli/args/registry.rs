@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::cli::args::positive;
-use crate::cli::args::size;
-use crate::cli::args::{Progress, Settings};
+use crate::cli::args::{Progress, Settings, positive, size};
 
 /// How images are pushed.
 #[derive(Clone, Debug, Default, Args)]
